@@ -2,7 +2,7 @@
 // The backends compiled into this binary; the list is written by the build.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp {
 

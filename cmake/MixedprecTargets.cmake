@@ -4,6 +4,10 @@
 include_guard(GLOBAL)
 include(MixedprecGlibc)
 
+# Of core a backend sees the base; those that launch kernels see core/kernels, too (tests/layering).
+set(MP_BACKEND_INCLUDES "${PROJECT_SOURCE_DIR}/core/base" "${PROJECT_SOURCE_DIR}/backends")
+set(MP_ALL_INCLUDES "${PROJECT_SOURCE_DIR}/core" ${MP_BACKEND_INCLUDES})
+
 option(MIXEDPREC_WERROR "Warnings are errors" OFF)
 set(MIXEDPREC_SANITIZE "" CACHE STRING "Sanitizers: empty, address,undefined or thread")
 set_property(CACHE MIXEDPREC_SANITIZE PROPERTY STRINGS "" "address,undefined" thread)
@@ -111,7 +115,7 @@ function(mp_test_flags program)
         set(main mp_test_main_openmp)
     endif()
     target_link_libraries(${program} PRIVATE ${ARGN} ${main})
-    target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/core" "${PROJECT_SOURCE_DIR}/tests")
+    target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/core" "${PROJECT_SOURCE_DIR}/core/base" "${PROJECT_SOURCE_DIR}/tests")
     target_precompile_headers(${program} REUSE_FROM ${main})
     mp_warnings(${program})
     mp_numerics_flags(${program})

@@ -16,6 +16,6 @@
 #include <vector>
 
 #include "context/context.hpp"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 #include "status/status.hpp"
 #include "tensor/tensor.hpp"

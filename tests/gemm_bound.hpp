@@ -6,7 +6,7 @@
 #include <cmath>
 #include <string>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::test {
 

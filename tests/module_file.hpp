@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::test {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "cuda/group.cuh"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::cuda {
 

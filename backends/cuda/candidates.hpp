@@ -2,7 +2,7 @@
 // The candidates of this backend: hand-written kernels and cuBLASLt, and Kokkos for everything.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::cuda {
 

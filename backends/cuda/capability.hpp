@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::cuda {
 

@@ -4,7 +4,7 @@
 #include <new>
 
 #include "cuda/candidates.hpp"
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
 

@@ -11,7 +11,7 @@
 #include "cuda/driver.hpp"
 #include "cuda/gemm_shelf.hpp"
 #include "cuda/staging.hpp"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::cuda {
 

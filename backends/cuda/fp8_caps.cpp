@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "cuda/cublaslt.hpp"
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
 

@@ -9,7 +9,7 @@
 #include "cuda/error.hpp"
 #include "cuda/fp8_caps.hpp"
 #include "cuda/lt_addend.hpp"
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
 

@@ -7,7 +7,7 @@
 
 #include "cuda/candidates.hpp"
 #include "cuda/error.hpp"
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::cuda {
 

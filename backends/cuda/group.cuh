@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups of eight consecutive elements, the unit of work of one thread: eight share a block of
 // random bits, and eight of 16 bits are one 16-byte access. An element's code is the low bits of a
-// uint32_t; formats are those of core/numerics. Also compiled for the host, by tests.
+// uint32_t; formats are those of core/base/numerics. Also compiled for the host, by tests.
 #pragma once
 
 #include <cstdint>
 
+#include "device/backend.hpp"
 #include "dtype/dtype.hpp"
-#include "interface/backend.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
 

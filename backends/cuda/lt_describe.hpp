@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/cublaslt.hpp"
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::backends::cuda {
 

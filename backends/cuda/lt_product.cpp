@@ -3,7 +3,7 @@
 
 #include <initializer_list>
 
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 
 namespace mp::backends::cuda {
 

@@ -10,8 +10,8 @@
 #include "comm/nccl/transport.hpp"
 #include "cuda/device.hpp"
 #include "cuda/error.hpp"
-#include "interface/transport_module.hpp"
 #include "status/guarded.hpp"
+#include "transport/transport_module.hpp"
 
 namespace mp::backends::cuda {
 

@@ -6,8 +6,8 @@
 #include <climits>
 
 #include "cuda/group.cuh"
-#include "interface/backend.hpp"
-#include "interface/update_supports.hpp"
+#include "device/backend.hpp"
+#include "device/update_supports.hpp"
 #include "numerics/remainder.hpp"
 
 namespace mp::backends::cuda {

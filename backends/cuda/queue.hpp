@@ -10,7 +10,7 @@
 #include "cuda/driver.hpp"
 #include "cuda/kokkos_space.hpp"
 #include "cuda/staging.hpp"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::cuda {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <hip/hip_runtime_api.h>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::hip {
 

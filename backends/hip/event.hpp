@@ -4,7 +4,7 @@
 
 #include <hip/hip_runtime_api.h>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::hip {
 

@@ -6,8 +6,8 @@
 #include <hip/hip_runtime_api.h>
 #include <mutex>
 
+#include "device/backend.hpp"
 #include "hip/kokkos_space.hpp"
-#include "interface/backend.hpp"
 
 namespace mp::backends::hip {
 

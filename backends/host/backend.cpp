@@ -2,9 +2,9 @@
 // The entry of the host backend: the CPU, always one device.
 #include "host/backend.hpp"
 
+#include "device/plain_device.hpp"
 #include "host/device.hpp"
 #include "host/kernels/isa.hpp"
-#include "interface/plain_device.hpp"
 
 namespace mp::backends::host {
 

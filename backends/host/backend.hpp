@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::host {
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
+#include "device/backend.hpp"
 #include "host/scratch_pool.hpp"
 #include "host/thread_pool.hpp"
 #include "host/threads.hpp"
-#include "interface/backend.hpp"
 #include "topology/topology.hpp"
 
 namespace mp::backends::host {

@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "host/threads.hpp"
-#include "system/environment.hpp"
+#include "process/environment.hpp"
 
 namespace mp::backends::host {
 
@@ -113,7 +113,7 @@ int32_t parse_omp_threads(const char* text) noexcept {
 
 ThreadLimits thread_limits() noexcept {
     ThreadLimits limits;
-    limits.omp_threads = parse_omp_threads(system::environment("OMP_NUM_THREADS"));
+    limits.omp_threads = parse_omp_threads(process::environment("OMP_NUM_THREADS"));
     try {
         limits.cgroup_cpus = cgroup_cpus("/proc/self/cgroup", "/sys/fs/cgroup");
     } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): then no limit is known

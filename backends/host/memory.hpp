@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::host {
 

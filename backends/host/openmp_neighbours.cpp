@@ -18,8 +18,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "interface/own_thread.hpp"
-#include "system/environment.hpp"
+#include "process/environment.hpp"
+#include "process/own_thread.hpp"
 
 namespace mp::backends::host {
 
@@ -102,7 +102,7 @@ unsigned long long loads() noexcept {
 const char* setting_for(const OpenmpRuntime& runtime) noexcept {
     for (const char* name :
          {"OMP_WAIT_POLICY", runtime.is_gnu ? "GOMP_SPINCOUNT" : "KMP_BLOCKTIME"}) {
-        if (system::environment(name) != nullptr) {
+        if (process::environment(name) != nullptr) {
             return name;
         }
     }
@@ -153,7 +153,7 @@ void sleep_for_ever(void* /*data*/) {
 
 // A team of sleeping threads, begun by a thread of ours, which is the first of them.
 bool add_team(Parallel parallel, int32_t threads) noexcept {
-    const SignalsBlocked blocked;
+    const process::SignalsBlocked blocked;
     if (!can_start(threads)) {
         return false;
     }
@@ -249,7 +249,7 @@ OpenmpReport describe_openmp_neighbours(int32_t threads) noexcept {
             sentence += sentence.empty() ? "" : "; ";
             sentence += file_name(runtime.path.c_str());
             const char* setting = setting_for(runtime);
-            const char* value = setting != nullptr ? system::environment(setting) : nullptr;
+            const char* value = setting != nullptr ? process::environment(setting) : nullptr;
             if (threads == 1) {
                 sentence += " beside us, whose threads work alone";
             } else if (setting == nullptr) {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::host {
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "host/openmp_neighbours.hpp"
-#include "interface/own_thread.hpp"
+#include "process/own_thread.hpp"
 
 namespace mp::backends::host {
 
@@ -70,7 +70,8 @@ class ThreadPool::Team {
         try {
             while (workers_.size() + 1 < shares_.size()) {
                 const auto thread = static_cast<int32_t>(workers_.size()) + 1;
-                workers_.push_back(start_thread("mixedprec", [this, thread] { work(thread); }));
+                workers_.push_back(
+                    process::start_thread("mixedprec", [this, thread] { work(thread); }));
             }
         } catch (
             const std::
@@ -91,12 +92,12 @@ class ThreadPool::Team {
         deal_out(loop);
         loop_ = loop;
         const auto task = [](void* data, int32_t index) {
-            const DefaultFloats floats; // on a thread of the caller's
+            const process::DefaultFloats floats; // on a thread of the caller's
             auto& team = *static_cast<Team*>(data);
             team.take_part(team.loop_, index);
         };
         {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             parallel.run(loop.threads, task, this, parallel.payload);
         }
         take_part(loop, 0); // what a loop that calls no task has left

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 #include "status/status.hpp"
 #include "topology/topology.hpp"
 

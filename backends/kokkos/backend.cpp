@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backend "kokkos": the kernels of accelerators on host memory, by one thread. Slow; for looking at what a GPU would
 // compute, on a machine without one.
-#include "interface/plain_device.hpp"
+#include "device/plain_device.hpp"
 #include "kokkos/candidates.hpp"
 #include "kokkos/runtime.hpp"
 

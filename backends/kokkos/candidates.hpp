@@ -10,7 +10,7 @@
 #include <exception>
 #include <new>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 #include "kernels/amax.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/column_sum.hpp"

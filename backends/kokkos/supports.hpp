@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 
 namespace mp::backends::kokkos {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // amax: the largest |x| of an array, compared as bit patterns so that a NaN or an infinity in the
 // data is what comes out.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/scale_rules.hpp"
 #include "reference/candidates.hpp"

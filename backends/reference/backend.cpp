@@ -2,7 +2,7 @@
 // The entry of the reference backend: always one device, which works with one thread.
 #include "reference/backend.hpp"
 
-#include "interface/plain_device.hpp"
+#include "device/plain_device.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {

@@ -4,7 +4,7 @@
 // a user who suspects one of them. Not meant to be fast.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::reference {
 

@@ -2,7 +2,7 @@
 // The one candidate this backend has for each kind of operation; each is defined in a file of its own.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::reference {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cast: destination[i] = round(source[i]) between any two floating types.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
 #include "reference/candidates.hpp"

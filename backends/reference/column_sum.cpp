@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // column_sum: the gradient of a bias. The order of the additions is that of ColumnSumDesc; every sum
 // starts at +0.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // delayed_update: the end of a step for every tensor with delayed scaling.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // dequantize: code times scale, an element after another.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "numerics/quantize.hpp"
 #include "reference/candidates.hpp"
 

@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <new>
 
-#include "interface/gemm_scales.hpp"
-#include "interface/supports.hpp"
+#include "device/gemm_scales.hpp"
+#include "device/supports.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 

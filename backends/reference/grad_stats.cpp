@@ -2,8 +2,8 @@
 // grad_stats: the sum of the squares of all gradients in double, in the order of GradStatsDesc.
 #include <array>
 
-#include "interface/supports.hpp"
-#include "interface/update_scaling.hpp"
+#include "device/supports.hpp"
+#include "device/update_scaling.hpp"
 #include "numerics/codec.hpp"
 #include "reference/candidates.hpp"
 

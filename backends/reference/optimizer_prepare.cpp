@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // optimizer_prepare: decides whether the step is taken, and computes each group's scalars.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "interface/update_scaling.hpp"
-#include "interface/update_supports.hpp"
+#include "device/update_scaling.hpp"
+#include "device/update_supports.hpp"
 #include "numerics/adamw_eager.hpp"
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"

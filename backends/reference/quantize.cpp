@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize: a block after another, an element after another.
 #include "numerics/quantize.hpp"
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "numerics/philox.hpp"
 #include "reference/candidates.hpp"
 

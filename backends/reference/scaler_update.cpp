@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // scaler_update: moves the loss scale by its rule.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "reference/candidates.hpp"
 
 namespace mp::backends::reference {

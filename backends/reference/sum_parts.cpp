@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sum_parts: one element after another, as SumPartsDesc says.
-#include "interface/supports.hpp"
+#include "device/supports.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/quantize.hpp"
 #include "reference/candidates.hpp"

@@ -4,8 +4,8 @@
 
 #include <dlfcn.h>
 
+#include "process/environment.hpp"
 #include "status/status.hpp"
-#include "system/environment.hpp"
 
 namespace mp::vendor {
 
@@ -19,13 +19,13 @@ struct LibraryName {
 // loaded already, since two copies would each keep state of their own; or else the system's. Null: `reason` says why, and
 // what to do.
 inline void* open_library(const LibraryName& name, TextLine<512>& reason) noexcept {
-    if (system::has_more_rights_than_caller()) {
+    if (process::has_more_rights_than_caller()) {
         reason.set("%s is not opened: this program runs with more rights than its caller (setuid), "
                    "whose environment that library would read",
                    name.soname);
         return nullptr;
     }
-    const char* path = system::environment(name.variable);
+    const char* path = process::environment(name.variable);
     if (path != nullptr && path[0] != '\0') {
         void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         if (library == nullptr) {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "handles.hpp"
-#include "interface/float_environment.hpp"
 #include "mixedprec/status.h"
+#include "process/float_environment.hpp"
 #include "status/status.hpp"
 
 namespace mp::capi {
@@ -23,7 +23,7 @@ mp_status report(const Status& status) noexcept;
 
 // Runs the body of a public function, which returns nothing or an mp_status.
 template <typename Body> mp_status boundary(Body&& body) noexcept {
-    const DefaultFloats floats;
+    const process::DefaultFloats floats;
     clear_message();
     try {
         const HeldObjects

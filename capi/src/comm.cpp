@@ -342,7 +342,7 @@ mp_status mp_comm_request_test(mp_comm_request* request) {
 }
 
 void mp_comm_request_destroy(mp_comm_request* request) {
-    const DefaultFloats floats;
+    const process::DefaultFloats floats;
     const std::shared_ptr<CommRequestObject> object = take_object(request);
     if (object == nullptr || !object->comm->communicator->has_turn()) {
         return;

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "interface/float_environment.hpp"
 #include "objects.hpp"
+#include "process/float_environment.hpp"
 #include "status/guarded.hpp"
 #include "versioned_struct.hpp"
 
@@ -23,7 +23,7 @@ static_assert(MP_COMM_SUM_F32 == static_cast<int32_t>(CollectiveKind::sum_f32));
 template <typename Call> Status status_from(const Call& call, const char* function) noexcept {
     mp_status status = MP_STATUS_OK;
     {
-        const CallerFloats floats;
+        const process::CallerFloats floats;
         status = call();
     }
     if (status >= 0) {
@@ -40,7 +40,7 @@ class CallbackRequest final : public TransportRequest {
     explicit CallbackRequest(const mp_comm_callbacks& table) noexcept : table_(table) {}
     ~CallbackRequest() override {
         if (is_open_) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             table_.release(request_, table_.payload);
         }
     }
@@ -89,7 +89,7 @@ class CallbackTransport final : public Transport {
     }
     ~CallbackTransport() override {
         if (table_.destroy != nullptr) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             table_.destroy(table_.payload);
         }
     }
@@ -126,14 +126,14 @@ class CallbackTransport final : public Transport {
 
     void abort(const Status& reason) noexcept override {
         if (table_.abort != nullptr) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             table_.abort(static_cast<mp_status>(reason.code()), reason.text(), table_.payload);
         }
     }
 
     void pause(int64_t attempt, int64_t nanoseconds) noexcept override {
         if (table_.pause != nullptr) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             table_.pause(nanoseconds, table_.payload);
         } else {
             Transport::pause(attempt, nanoseconds);

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "interface/transport.hpp"
 #include "mixedprec.h"
+#include "transport/transport.hpp"
 
 namespace mp::capi {
 

@@ -6,9 +6,9 @@
 #include "boundary.hpp"
 #include "context_registry.hpp"
 #include "device_kinds.hpp"
-#include "interface/float_environment.hpp"
 #include "objects.hpp"
-#include "system/environment.hpp"
+#include "process/environment.hpp"
+#include "process/float_environment.hpp"
 #include "system/memory.hpp"
 #include "versioned_struct.hpp"
 
@@ -27,14 +27,14 @@ struct LogSink {
 void write_log(int32_t level, const char* text, void* payload) {
     const auto* sink = static_cast<const LogSink*>(payload);
     if (sink->write != nullptr && level <= sink->level) {
-        const CallerFloats floats;
+        const process::CallerFloats floats;
         sink->write(level, text, sink->payload);
     }
 }
 
 // Whether there may be so many says the device.
 int32_t thread_count(int32_t wanted) {
-    const char* text = wanted == 0 ? system::environment("MIXEDPREC_NUM_THREADS") : nullptr;
+    const char* text = wanted == 0 ? process::environment("MIXEDPREC_NUM_THREADS") : nullptr;
     if (text != nullptr && *text != '\0') {
         const char* end = text + std::strlen(text);
         const auto parsed = std::from_chars(text, end, wanted);
@@ -117,7 +117,7 @@ mp_status mp_context_create(const mp_context_desc* desc, mp_context** out) {
 }
 
 void mp_context_destroy(mp_context* context) {
-    const DefaultFloats floats;
+    const process::DefaultFloats floats;
     if (const std::shared_ptr<Context> object = take_object(context); object != nullptr) {
         object->give_back_all(); // objects that live on may wait for it otherwise
     }

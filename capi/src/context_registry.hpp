@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "context/context.hpp"
-#include "interface/transport_module.hpp"
+#include "transport/transport_module.hpp"
 
 namespace mp::capi {
 

@@ -9,7 +9,7 @@
 // Core's numbers are the public ones.
 #define X(kind, label, number, memory, pinned, managed, transport)                                 \
     static_assert(MP_DEVICE_##label == (number));
-#include "interface/device_kinds.def"
+#include "device/device_kinds.def"
 #undef X
 
 namespace mp::capi {

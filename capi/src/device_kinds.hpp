@@ -2,7 +2,7 @@
 // A caller's number of a device kind, and the kinds in words.
 #pragma once
 
-#include "interface/device_kinds.hpp"
+#include "device/device_kinds.hpp"
 
 namespace mp::capi {
 

@@ -5,8 +5,8 @@
 
 #include "boundary.hpp"
 #include "dlpack_layout.hpp"
-#include "interface/float_environment.hpp"
 #include "objects.hpp"
+#include "process/float_environment.hpp"
 
 using namespace mp;
 using namespace mp::capi;
@@ -28,7 +28,7 @@ class Adopted {
     static void release(void* payload) {
         auto* managed = static_cast<ManagedTensorVersioned*>(payload);
         if (managed != nullptr && managed->deleter != nullptr) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             managed->deleter(managed);
         }
     }
@@ -168,7 +168,7 @@ ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
     managed.version = {dlpack::kMajor, dlpack::kMinor};
     managed.manager_context = owned.get();
     managed.deleter = [](ManagedTensorVersioned* self) {
-        const DefaultFloats floats; // a call of the consumer's
+        const process::DefaultFloats floats; // a call of the consumer's
         delete static_cast<Export*>(self->manager_context);
     };
     managed.tensor.data = tensor->data();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm.h
 #include "boundary.hpp"
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 #include "objects.hpp"
 #include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"

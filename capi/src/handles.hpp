@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "interface/float_environment.hpp"
+#include "process/float_environment.hpp"
 #include "status/status.hpp"
 
 namespace mp::capi {
@@ -193,7 +193,7 @@ template <typename H> std::shared_ptr<typename H::Object> take_object(H* handle)
 }
 
 template <typename H> void destroy_handle(H* handle) noexcept {
-    const DefaultFloats floats;
+    const process::DefaultFloats floats;
     (void)take_object(handle);
 }
 

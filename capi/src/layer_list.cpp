@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "boundary.hpp"
-#include "interface/float_environment.hpp"
 #include "linear/advice.hpp"
+#include "process/float_environment.hpp"
 
 namespace mp::capi {
 
@@ -77,7 +77,7 @@ void tell_monitor(LinearObject& object, Stream& stream) {
         const std::string advice =
             linear::advice_for(object.layer.recipe().fp8, operand, state.stats);
         {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             monitor(payload, name.c_str(), &info, advice.empty() ? nullptr : advice.c_str());
         }
         if (object.monitor_setting != setting) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "boundary.hpp"
-#include "device/select.hpp"
 #include "device_kinds.hpp"
 #include "objects.hpp"
 #include "rounding.hpp"
+#include "runtime/select.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;

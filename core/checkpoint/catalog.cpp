@@ -8,9 +8,9 @@
 #include <cstring>
 #include <set>
 
-#include "device/memory_watch.hpp"
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
+#include "runtime/memory_watch.hpp"
 #include "system/name.hpp"
 
 namespace mp::checkpoint {

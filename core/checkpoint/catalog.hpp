@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
-#include "device/stream.hpp"
-#include "interface/float_environment.hpp"
+#include "process/float_environment.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::checkpoint {
 
@@ -90,7 +90,7 @@ struct Progress {
 
     void tell(int64_t done, int64_t total) const {
         if (call != nullptr) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             call(done, total, payload);
         }
     }

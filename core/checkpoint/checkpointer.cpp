@@ -6,8 +6,8 @@
 #include <span>
 
 #include "checkpoint/directory.hpp"
-#include "device/describe.hpp"
-#include "interface/own_thread.hpp"
+#include "process/own_thread.hpp"
+#include "runtime/describe.hpp"
 
 namespace mp::checkpoint {
 
@@ -146,7 +146,7 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
             result_ = Status();
         }
         try {
-            worker_ = start_thread("mixedprec-save", [this, snapshot, folder, options] {
+            worker_ = process::start_thread("mixedprec-save", [this, snapshot, folder, options] {
                 run(*snapshot, *folder, options);
             });
         } catch (const std::exception& error) {

@@ -3,7 +3,7 @@
 // begun to move it could only be given up, with the communicator.
 #pragma once
 
-#include "device/stream.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::comm {
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "interface/backend.hpp"
-#include "interface/transport.hpp"
+#include "device/backend.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 

@@ -10,7 +10,7 @@
 #include "comm/communicator.hpp"
 #include "comm/wire.hpp"
 #include "comm/wire_buffer.hpp"
-#include "device/stream.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::comm {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/wire.hpp"
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::comm {
 

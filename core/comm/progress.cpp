@@ -5,7 +5,7 @@
 #include <chrono>
 #include <system_error>
 
-#include "interface/own_thread.hpp"
+#include "process/own_thread.hpp"
 
 namespace mp::comm {
 namespace {
@@ -19,7 +19,7 @@ constexpr std::chrono::microseconds kLongestNap{1000};
 bool Progress::start(Step step) {
     step_ = std::move(step);
     try {
-        thread_ = start_thread("mixedprec-ranks", [this] { run(); });
+        thread_ = process::start_thread("mixedprec-ranks", [this] { run(); });
         return true;
     } catch (const std::system_error&) {
         return false;

@@ -18,7 +18,7 @@
 #include "comm/sum.hpp"
 #include "comm/wire.hpp"
 #include "comm/wire_buffer.hpp"
-#include "device/stream.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::comm {
 

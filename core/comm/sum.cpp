@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/sum.hpp"
 
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::comm {
 

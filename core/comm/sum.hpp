@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
-#include "device/stream.hpp"
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::comm {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/wire.hpp"
 
-#include "device/select.hpp"
 #include "numerics/scale_rules.hpp"
 #include "quant/quantize.hpp"
+#include "runtime/select.hpp"
 #include "status/status.hpp"
 
 namespace mp::comm {

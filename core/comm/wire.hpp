@@ -7,8 +7,8 @@
 #include <string>
 
 #include "array/tensor_ref.hpp"
-#include "device/stream.hpp"
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::comm {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "device/stream.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::comm {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "context/context.hpp"
 
-#include "device/describe.hpp"
+#include "runtime/describe.hpp"
 
 namespace mp {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "context/given_back.hpp"
-#include "device/stream.hpp"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp {
 

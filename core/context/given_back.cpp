@@ -6,13 +6,13 @@
 #include <iterator>
 #include <utility>
 
-#include "interface/float_environment.hpp"
+#include "process/float_environment.hpp"
 
 namespace mp {
 namespace {
 
 void run(const Deleter& deleter) noexcept {
-    const CallerFloats floats;
+    const process::CallerFloats floats;
     deleter.call(deleter.payload);
 }
 

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/stream.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp {
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "system/environment.hpp"
+#include "process/environment.hpp"
 #include "system/own_file.hpp"
 
 namespace mp {
@@ -24,7 +24,7 @@ void* open_file(const std::string& path, std::string& tried) {
 
 std::vector<std::string> search_directories() {
     std::vector<std::string> directories;
-    if (const char* list = system::environment("MIXEDPREC_MODULE_PATH"); list != nullptr) {
+    if (const char* list = process::environment("MIXEDPREC_MODULE_PATH"); list != nullptr) {
         std::istringstream stream{list};
         for (std::string directory; std::getline(stream, directory, ':');) {
             if (!directory.empty()) {

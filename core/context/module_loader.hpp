@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "interface/backend.hpp"
-#include "interface/transport_module.hpp"
+#include "device/backend.hpp"
+#include "transport/transport_module.hpp"
 
 namespace mp {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdarg>
 
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 
 namespace mp::gemm {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "device/select.hpp"
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::gemm {
 

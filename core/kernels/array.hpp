@@ -6,7 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 #include "kernels/exec.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"

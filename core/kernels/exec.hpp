@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::kernels {
 

@@ -3,7 +3,7 @@
 // serves.
 #pragma once
 
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 #include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 

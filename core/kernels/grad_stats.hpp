@@ -2,7 +2,7 @@
 // grad_stats as Kokkos kernels: the sum of squares of each chunk, then a tree over the chunks.
 #pragma once
 
-#include "interface/update_scaling.hpp"
+#include "device/update_scaling.hpp"
 #include "kernels/array.hpp"
 #include "kernels/exec.hpp"
 

@@ -2,7 +2,7 @@
 // The arrays of an optimizer step as a thread sees them: a few elements in registers, in any format.
 #pragma once
 
-#include "interface/update_scaling.hpp"
+#include "device/update_scaling.hpp"
 #include "kernels/array.hpp"
 #include "numerics/block_state.hpp"
 #include "numerics/remainder.hpp"

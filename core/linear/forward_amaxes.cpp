@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "device/select.hpp"
 #include "numerics/bits.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::linear {
 namespace {

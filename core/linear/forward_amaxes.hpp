@@ -5,11 +5,11 @@
 
 #include <array>
 
-#include "device/buffer.hpp"
-#include "device/stream.hpp"
 #include "linear/saved.hpp"
 #include "linear/scaling_state.hpp"
 #include "recipe/fp8_policy.hpp"
+#include "runtime/buffer.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp::linear {
 

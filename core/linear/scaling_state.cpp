@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::linear {
 namespace {

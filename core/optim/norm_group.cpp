@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::optim {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::optim {
 namespace {

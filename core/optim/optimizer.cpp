@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "comm/capture.hpp"
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 #include "status/guarded.hpp"
 
 namespace mp::optim {

@@ -8,7 +8,7 @@
 #include <map>
 #include <span>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::optim {
 

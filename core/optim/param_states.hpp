@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 #include "optim/memory_plan.hpp"
 #include "tensor/slice.hpp"
 

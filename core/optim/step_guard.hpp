@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "device/buffer.hpp"
 #include "numerics/step_guard.hpp"
 #include "optim/step_memory.hpp"
+#include "runtime/buffer.hpp"
 
 namespace mp::optim {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::optim {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "device/segments.hpp"
 #include "numerics/optimizer_state.hpp"
+#include "runtime/segments.hpp"
 #include "scaler/loss_scaler.hpp"
 
 namespace mp::optim {

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "device/select.hpp"
 #include "optim/overlap.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::optim {
 namespace {

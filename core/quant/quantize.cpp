@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "quant/quantize.hpp"
 
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 #include "tensor/memory_ranges.hpp"
 
 namespace mp::quant {

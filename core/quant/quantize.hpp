@@ -2,8 +2,8 @@
 // Matrices to codes with scales and back, over memory of one device.
 #pragma once
 
-#include "device/stream.hpp"
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
+#include "runtime/stream.hpp"
 #include "tensor/form.hpp"
 #include "tensor/slice.hpp"
 

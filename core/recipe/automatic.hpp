@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 #include "recipe/recipe.hpp"
 
 namespace mp::recipe {

@@ -8,9 +8,9 @@
 
 #include "comm/agreement.hpp"
 #include "comm/capture.hpp"
-#include "device/segments.hpp"
-#include "device/select.hpp"
 #include "recipe/nearest.hpp"
+#include "runtime/segments.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::scaler {
 namespace {

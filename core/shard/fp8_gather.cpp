@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "device/select.hpp"
 #include "numerics/bits.hpp"
 #include "quant/quantize.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::shard {
 namespace {

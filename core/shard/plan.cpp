@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 #include "shard/greedy.hpp"
 #include "status/status.hpp"
 #include "system/fnv.hpp"

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "comm/shares.hpp"
-#include "device/select.hpp"
 #include "numerics/bits.hpp"
 #include "quant/quantize.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::shard {
 namespace {

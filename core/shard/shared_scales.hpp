@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "comm/agreement.hpp"
-#include "device/buffer.hpp"
-#include "device/stream.hpp"
 #include "numerics/fp8_reduce.hpp"
+#include "runtime/buffer.hpp"
+#include "runtime/stream.hpp"
 #include "shard/plan.hpp"
 
 namespace mp::shard {

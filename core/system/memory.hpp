@@ -2,7 +2,7 @@
 // The memory table of a context: the caller's hooks, or the C library's aligned allocation.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::system {
 

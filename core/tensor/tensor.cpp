@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "device/select.hpp"
-#include "interface/float_environment.hpp"
+#include "process/float_environment.hpp"
+#include "runtime/select.hpp"
 
 namespace mp {
 namespace {
@@ -111,7 +111,7 @@ void Tensor::give_back_by(Deleter deleter) {
         Owner& operator=(const Owner&) = delete;
         ~Owner() {
             if (deleter.call != nullptr) {
-                const CallerFloats floats;
+                const process::CallerFloats floats;
                 deleter.call(deleter.payload);
             }
         }

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "device/gemm_scales.hpp"
 #include "gemm_case.hpp"
-#include "interface/gemm_scales.hpp"
 
 namespace mp::test {
 

@@ -16,10 +16,10 @@
 
 #include "arrays.hpp"
 #include "context/module_loader.hpp"
-#include "device/describe.hpp"
-#include "device/queue_scratch.hpp"
+#include "device/backend.hpp"
 #include "enabled.hpp"
-#include "interface/backend.hpp"
+#include "runtime/describe.hpp"
+#include "runtime/queue_scratch.hpp"
 
 namespace mp::test {
 

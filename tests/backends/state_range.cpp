@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <limits>
 
-#include "interface/update_scaling.hpp"
+#include "device/update_scaling.hpp"
 #include "numerics/block_state.hpp"
 #include "step_case.hpp"
 #include "training.hpp"

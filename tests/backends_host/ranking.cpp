@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "device/describe.hpp"
 #include "host/gemm/ranking.hpp"
 #include "host_device.hpp"
+#include "runtime/describe.hpp"
 
 namespace mp::test {
 namespace {

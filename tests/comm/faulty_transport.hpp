@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::test {
 

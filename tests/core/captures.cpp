@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "context/given_back.hpp"
-#include "device/memory_watch.hpp"
-#include "device/stream.hpp"
 #include "fake_device.hpp"
+#include "runtime/memory_watch.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp {
 namespace {

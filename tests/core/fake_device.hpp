@@ -8,7 +8,7 @@
 #include <new>
 #include <vector>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp_test {
 

@@ -2,9 +2,9 @@
 // The choice of a candidate: order, reasons, failures, and what they leave behind.
 #include <gtest/gtest.h>
 
-#include "device/select.hpp"
 #include "fake_device.hpp"
 #include "gemm/gemm.hpp"
+#include "runtime/select.hpp"
 
 using namespace mp;
 using mp_test::FakeDevice;

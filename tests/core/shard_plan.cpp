@@ -6,7 +6,7 @@
 #include <numeric>
 #include <string>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 #include "shard/plan.hpp"
 #include "status/status.hpp"
 

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace {
 

@@ -8,8 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "interface/transport_module.hpp"
 #include "module_file.hpp"
+#include "transport/transport_module.hpp"
 
 namespace {
 

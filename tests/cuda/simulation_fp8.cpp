@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fp8 products by cuBLASLt on the simulated device, which refuses what the real one does: other layouts than along
 // k, sizes and addresses that are no multiples of 16. Values are those of tests/backends/gemm_scaled.cpp.
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 #include "simulation.hpp"
 
 namespace mp::test {

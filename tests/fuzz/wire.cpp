@@ -7,9 +7,9 @@
 #include "comm/rank_device.hpp"
 #include "comm/sum.hpp"
 #include "comm/wire.hpp"
+#include "device/sum_supports.hpp"
 #include "fuzz/target.hpp"
 #include "host/kernels/isa.hpp"
-#include "interface/sum_supports.hpp"
 #include "numerics/part_sum.hpp"
 
 namespace {
@@ -84,7 +84,7 @@ void compare(SumPartsDesc op, const std::vector<SumPart>& parts, Input& input) {
     op.part_count = static_cast<int32_t>(parts.size());
     op.block_amax = before.amax.data();
     Reason reason;
-    if (!backends::is_sum_parts(op, reason)) {
+    if (!is_sum_parts(op, reason)) {
         require(!reason.empty());
         return;
     }

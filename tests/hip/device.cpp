@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp {
 namespace {

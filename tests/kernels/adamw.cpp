@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fused optimizer step of one chunk: every instruction set, its rows and what has none,
-// against one element at a time by core/numerics.
+// against one element at a time by core/base/numerics.
 #include <cstring>
 #include <vector>
 
-#include "interface/update_scaling.hpp"
+#include "device/update_scaling.hpp"
 #include "numerics/rules.hpp"
 #include "tables.hpp"
 

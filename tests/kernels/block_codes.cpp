@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "interface/update_scaling.hpp"
+#include "device/update_scaling.hpp"
 #include "numerics/block_state.hpp"
 #include "numerics/rules.hpp"
 #include "tables.hpp"

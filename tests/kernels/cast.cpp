@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cast of one chunk: every instruction set against one element at a time by core/numerics, bit for
+// cast of one chunk: every instruction set against one element at a time by core/base/numerics, bit for
 // bit, NaN payloads included.
 #include "tables.hpp"
 

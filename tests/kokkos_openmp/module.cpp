@@ -6,7 +6,7 @@
 #include <optional>
 #include <thread>
 
-#include "interface/plain_device.hpp"
+#include "device/plain_device.hpp"
 #include "kokkos/candidates.hpp"
 #include "kokkos/runtime.hpp"
 

@@ -9,7 +9,8 @@ Checks, and nothing else:
   - core names no vendor and no processor's instructions outside comments, and Kokkos only in core/kernels;
   - capi/src names none in its identifiers, but for functions and parameters that a public header names so;
   - the public headers include nothing but themselves, <stddef.h> and <stdint.h>;
-  - files, descriptors and the environment are the business of core/system alone, which sees to what may be in the way.
+  - files and descriptors are the business of core/system alone, the environment that of core/base/process, which see to what
+    may be in the way.
 Exceptions stand in allowed.txt beside this file, each with its reason; one that is not needed any more is an error.
 
 usage: check_layers.py [ROOT]
@@ -34,54 +35,50 @@ RAW_CALL = re.compile(rf"(?<![\w.>:])(?:(?:::|std::)?(?:{RAW_NAMES})|::(?:open|o
                       r"std::rename)(?=\s*\()|(?<![\w.>:])(?:::)?open(?:at)?(?=\([^;{}]*?\bO_[A-Z])|"
                       r"\bstd::remove(?=\([\w.>-]+c_str)|\b(?:std::)?o?fstream(?=\s+\w|\()")
 # Who may: what the rest of its part goes through.
-RAW_PLACES = ["core/system"]
+RAW_PLACES = ["core/system", "core/base/process"]
 RAW_CHECKED = ["core", "capi/src", "backends"]
 NAMESPACE = re.compile(r"^namespace (mp\b[\w:]*)", re.M)
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 # Where the compiler looks for "x/y.hpp", after the including file's own folder.
-INCLUDE_ROOTS = ["core", "backends", "capi/include", "capi/src", "tests", "."]
+INCLUDE_ROOTS = ["core", "core/base", "backends", "capi/include", "capi/src", "tests", "."]
 
-# core/README.md says what is in each. Those of LOW are below the interface of backends, and are compiled for devices too.
-LOW_ORDER = ["status", "dtype", "numerics", "array"]
-CORE_ORDER = ["system", "device", "context", "tensor", "quant", "recipe", "gemm", "comm", "linear", "scaler", "shard", "optim",
+# core/README.md says what is in each. The rest of core stands on the base, and so do the backends, which see nothing else of core.
+BASE = "core/base"
+BASE_ORDER = ["status", "dtype", "numerics", "array", "process", "device", "transport"]
+CORE_ORDER = ["system", "runtime", "context", "tensor", "quant", "recipe", "gemm", "comm", "linear", "scaler", "shard", "optim",
               "checkpoint"]
-ENVIRONMENT = "core/system/environment.hpp"
 # Of what every folder speaks.
-SHARED_WORDS = ["status", "dtype", "array", "device", "context", "tensor"]
-LOW = [*(f"core/{name}" for name in LOW_ORDER), ENVIRONMENT]
-BACKEND_USES = ["backends/interface", *LOW]
+SHARED_WORDS = ["status", "dtype", "array", "device", "transport", "runtime", "context", "tensor"]
 
 
-def in_order(order, below_all):
-    """A row for each folder of core: what is below all of them, and the folders before it."""
-    return [(f"core/{name}", [*below_all, *(f"core/{lower}" for lower in order[:i])]) for i, name in enumerate(order)]
+def in_order(parent, order, below_all):
+    """A row for each folder: what is below all of them, and the folders before it."""
+    return [(f"{parent}/{name}", [*below_all, *(f"{parent}/{lower}" for lower in order[:i])]) for i, name in enumerate(order)]
 
 
 # (what, what it may include besides itself). The first row that fits a file decides; a row ending in "/*" stands for
 # each folder below it, so that siblings do not see each other. "*" may include everything.
 TABLE = [
     ("capi/include", []),
-    ("capi/src", ["capi/include", "core", "backends/interface", "backends/enabled.hpp", "backends/comm", "backends/topology"]),
-    (ENVIRONMENT, []),
-    *in_order(LOW_ORDER, []),
-    ("core/kernels", BACKEND_USES),
-    *in_order(CORE_ORDER, BACKEND_USES),
-    ("core/pch.hpp", [*BACKEND_USES, "core/context", "core/tensor"]),
-    ("backends/interface", LOW),
-    ("backends/enabled.hpp", ["backends/interface", *LOW]),
-    ("backends/enabled.cpp.in", ["backends/enabled.hpp", "backends/interface", *LOW]),
-    ("backends/vendor", LOW),
-    ("backends/comm/*", ["backends/interface", "backends/vendor", *LOW]),
-    ("backends/topology", ["backends/interface", "backends/vendor", *LOW]),
+    ("capi/src", ["capi/include", "core", "backends/enabled.hpp", "backends/comm", "backends/topology"]),
+    *in_order(BASE, BASE_ORDER, []),
+    ("core/kernels", [BASE]),
+    *in_order("core", CORE_ORDER, [BASE]),
+    ("core/pch.hpp", [BASE, "core/context", "core/tensor"]),
+    ("backends/enabled.hpp", [BASE]),
+    ("backends/enabled.cpp.in", ["backends/enabled.hpp", BASE]),
+    ("backends/vendor", [BASE]),
+    ("backends/comm/*", ["backends/vendor", BASE]),
+    ("backends/topology", ["backends/vendor", BASE]),
     # The bodies compiled for each instruction set lie below the operations that call them.
-    ("backends/host/kernels", BACKEND_USES),
-    ("backends/host", ["backends/host/kernels", "backends/topology", "backends/vendor", *BACKEND_USES]),
+    ("backends/host/kernels", [BASE]),
+    ("backends/host", ["backends/host/kernels", "backends/topology", "backends/vendor", BASE]),
     # Only what launches Kokkos kernels sees them.
-    ("backends/kokkos", ["core/kernels", *BACKEND_USES]),
-    ("backends/cuda", ["core/kernels", "backends/kokkos", "backends/comm/nccl", "backends/vendor", *BACKEND_USES]),
-    ("backends/hip", ["core/kernels", "backends/kokkos", "backends/vendor", *BACKEND_USES]),
-    ("backends/*", BACKEND_USES),
+    ("backends/kokkos", ["core/kernels", BASE]),
+    ("backends/cuda", ["core/kernels", "backends/kokkos", "backends/comm/nccl", "backends/vendor", BASE]),
+    ("backends/hip", ["core/kernels", "backends/kokkos", "backends/vendor", BASE]),
+    ("backends/*", [BASE]),
     ("bindings", ["capi/include"]),
     ("examples", ["capi/include"]),
     ("tools", ["capi/include"]),
@@ -189,12 +186,12 @@ class Checker:
                         f"setuid programs; go through {' or '.join(RAW_PLACES)}")
 
     def check_namespaces(self, file, text):
-        folder = file.split("/")[1]
+        folder = file.removeprefix(f"{BASE}/").removeprefix("core/").split("/")[0]
         wanted = "mp" if folder in SHARED_WORDS else f"mp::{folder}"
         for match in NAMESPACE.finditer(text):
             if match[1] != wanted:
                 line = text.count("\n", 0, match.start()) + 1
-                self.report(file, line, match[1], f"core/{folder} opens namespace {match[1]}; its own is {wanted}")
+                self.report(file, line, match[1], f"{Path(file).parent} opens namespace {match[1]}; its own is {wanted}")
 
     def check_file(self, file):
         self.files += 1

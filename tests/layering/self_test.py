@@ -17,21 +17,21 @@ GOOD = {
     "capi/include/mixedprec.h": "#include <stdint.h>\n#define MP_DEVICE_HIP 3\nvoid mp_comm_wrap_nccl(int nccl_comm);\n",
     "capi/src/context.cpp": '#include "mixedprec.h"\n#include "optim/step_memory.hpp"\n#include "enabled.hpp"\n',
     "capi/src/comm.cpp": 'void mp_comm_wrap_nccl(int nccl_comm) { ownership = "cuda"; } // NCCL\n',
-    "core/status/status.hpp": "#include <cstdint>\n",
-    "core/numerics/bits.hpp": '#include <bit>\n#include "status/status.hpp"\n// as on CUDA\n',
-    "core/array/tensor_ref.hpp": '#include "numerics/bits.hpp"\n',
+    "core/base/status/status.hpp": "#include <cstdint>\n",
+    "core/base/numerics/bits.hpp": '#include <bit>\n#include "status/status.hpp"\n// as on CUDA\n',
+    "core/base/array/tensor_ref.hpp": '#include "numerics/bits.hpp"\n',
     "core/tensor/tensor.hpp": '#include "array/tensor_ref.hpp"\n#include "context/context.hpp"\n',
-    "core/context/context.hpp": '#include "interface/backend.hpp"\n',
+    "core/context/context.hpp": '#include "device/backend.hpp"\n',
     "core/optim/step_memory.hpp": '#include "tensor/tensor.hpp"\n',
     "core/optim/files.cpp": 'void f() { files.open(p, 1); x->rename(a); open(*request); std::remove(b, e, 1); system::remove(p); }\n',
     "core/system/file.cpp": 'int f() { return ::open(p, O_RDONLY) + mkdir(p, 0777) + fcntl(f, 1); }\n',
     "core/kernels/cast.hpp": '#include <Kokkos_Core.hpp>\n#include "numerics/bits.hpp"\n',
-    "backends/interface/backend.hpp": '#include "array/tensor_ref.hpp"\n',
-    "backends/enabled.hpp": '#include "interface/backend.hpp"\n',
+    "core/base/device/backend.hpp": '#include "array/tensor_ref.hpp"\n',
+    "backends/enabled.hpp": '#include "device/backend.hpp"\n',
     "backends/kokkos/run.hpp": '#include "kernels/cast.hpp"\n',
-    "backends/host/host.cpp": '#include "interface/backend.hpp"\n#include <dnnl.hpp>\n',
+    "backends/host/host.cpp": '#include "device/backend.hpp"\n#include <dnnl.hpp>\n',
     "backends/reference/cast.cpp": '#include "numerics/bits.hpp"\n',
-    "backends/cuda/cast.cu": '#include "interface/backend.hpp"\n#include <cuda_runtime.h>\n',
+    "backends/cuda/cast.cu": '#include "device/backend.hpp"\n#include <cuda_runtime.h>\n',
     "examples/train/main.c": "#include <mixedprec.h>\n",
     "tools/train/main.cpp": "#include <mixedprec.h>\n",
     "tests/core/adamw.cpp": '#include "optim/step_memory.hpp"\n',
@@ -43,28 +43,28 @@ PLANTED = [
     ("core/optim/bad.cpp", '#include "reference/cast.cpp"\n', "core/optim includes backends/reference/cast.cpp"),
     ("core/optim/bad.cpp", '#include "kernels/cast.hpp"\n', "core/optim includes core/kernels/cast.hpp"),
     ("core/optim/bad.cpp", '#include "mixedprec.h"\n', "core/optim includes capi/include/mixedprec.h"),
-    ("core/numerics/bad.hpp", '#include "optim/step_memory.hpp"\n', "core/numerics includes core/optim/step_memory.hpp"),
-    ("core/numerics/bad.hpp", '#include "interface/backend.hpp"\n', "core/numerics includes backends/interface"),
-    ("core/numerics/bad.hpp", '  #  include "../optim/step_memory.hpp"\n', "core/numerics includes core/optim/step_memory.hpp"),
+    ("core/base/numerics/bad.hpp", '#include "optim/step_memory.hpp"\n', "core/base/numerics includes core/optim/step_memory.hpp"),
+    ("core/base/numerics/bad.hpp", '#include "device/backend.hpp"\n', "core/base/numerics includes core/base/device"),
+    ("core/base/numerics/bad.hpp", '  #  include "../optim/step_memory.hpp"\n', "core/base/numerics includes core/optim/step_memory.hpp"),
     ("core/kernels/bad.hpp", '#include "context/context.hpp"\n', "core/kernels includes core/context/context.hpp"),
-    ("backends/interface/bad.hpp", '#include "tensor/tensor.hpp"\n', "backends/interface includes core/tensor/tensor.hpp"),
+    ("core/base/device/bad.hpp", '#include "tensor/tensor.hpp"\n', "core/base/device includes core/tensor/tensor.hpp"),
     ("backends/reference/bad.cpp", '#include "optim/step_memory.hpp"\n', "backends/reference includes core/optim/step_memory.hpp"),
     ("backends/reference/bad.cpp", '#include "kokkos/run.hpp"\n', "backends/reference includes backends/kokkos/run.hpp"),
     ("backends/host/bad.cpp", '#include "kokkos/run.hpp"\n', "backends/host includes backends/kokkos/run.hpp"),
     ("backends/host/bad.cpp", '#include "kernels/cast.hpp"\n', "backends/host includes core/kernels/cast.hpp"),
     ("backends/cuda/bad.cpp", '#include "host/host.cpp"\n', "backends/cuda includes backends/host/host.cpp"),
     ("backends/comm/self/bad.cpp", '#include "reference/cast.cpp"\n', "backends/comm/self includes backends/reference"),
-    ("examples/train/bad.c", '#include "numerics/bits.hpp"\n', "examples includes core/numerics/bits.hpp"),
-    ("tools/train/bad.cpp", '#include "numerics/bits.hpp"\n', "tools includes core/numerics/bits.hpp"),
+    ("examples/train/bad.c", '#include "numerics/bits.hpp"\n', "examples includes core/base/numerics/bits.hpp"),
+    ("tools/train/bad.cpp", '#include "numerics/bits.hpp"\n', "tools includes core/base/numerics/bits.hpp"),
     ("capi/include/mixedprec/bad.h", "#include <cuda_runtime.h>\n", "public header includes <cuda_runtime.h>"),
     ("core/optim/bad.cpp", "#include <cuda_runtime.h>\n", "core names a vendor or its instructions: 'cuda'"),
     ("core/optim/bad.cpp", "#include <immintrin.h>\n", "core names a vendor or its instructions: 'immintrin'"),
     ("core/optim/bad.cpp", "auto x = _mm256_setzero_ps();\n", "core names a vendor or its instructions: '_mm256_'"),
-    ("core/numerics/bad.hpp", "#include <arm_neon.h>\n", "core names a vendor or its instructions: 'arm_neon'"),
+    ("core/base/numerics/bad.hpp", "#include <arm_neon.h>\n", "core names a vendor or its instructions: 'arm_neon'"),
     # Folders in a circle: the lower one may not see the higher one.
     ("core/context/bad.hpp", '#include "tensor/tensor.hpp"\n', "core/context includes core/tensor/tensor.hpp"),
-    ("core/array/bad.hpp", '#include "context/context.hpp"\n', "core/array includes core/context/context.hpp"),
-    ("core/status/bad.hpp", '#include "numerics/bits.hpp"\n', "core/status includes core/numerics/bits.hpp"),
+    ("core/base/array/bad.hpp", '#include "context/context.hpp"\n', "core/base/array includes core/context/context.hpp"),
+    ("core/base/status/bad.hpp", '#include "numerics/bits.hpp"\n', "core/base/status includes core/base/numerics/bits.hpp"),
     ("core/optim/bad.cpp", "#include <omp.h>\n", "core names a vendor or its instructions: 'omp.h'"),
     ("core/optim/bad.cpp", "int x = Kokkos::n();\n", "core names a vendor or its instructions: 'Kokkos'"),
     ("core/optim/bad.cpp", 'const char* library = "libhwloc.so";\n', "core names a vendor or its instructions: 'hwloc'"),
@@ -134,11 +134,11 @@ class PlantedEdges(unittest.TestCase):
         for top in ("capi", "core", "backends", "tests/layering"):
             shutil.copytree(ROOT / top, self.root / top)
         before = errors_of(self.root)
-        plant = self.root / "core/numerics/bits.hpp"
+        plant = self.root / "core/base/numerics/bits.hpp"
         plant.write_text(plant.read_text() + '\n#include "optim/step_memory.hpp"\n')
         new = set(errors_of(self.root)) - set(before)
         self.assertEqual(len(new), 1, new)
-        self.assertIn("core/numerics includes core/optim/step_memory.hpp", new.pop())
+        self.assertIn("core/base/numerics includes core/optim/step_memory.hpp", new.pop())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 namespace {

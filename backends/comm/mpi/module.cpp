@@ -4,8 +4,8 @@
 
 #include "comm/mpi/transport.hpp"
 #include "comm/mpi/ulfm.hpp"
-#include "interface/transport_module.hpp"
 #include "status/guarded.hpp"
+#include "transport/transport_module.hpp"
 
 namespace mp::comm {
 namespace {

@@ -2,7 +2,7 @@
 // The collectives in flight: which channels each one has, and in which order.
 #pragma once
 
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 

@@ -11,7 +11,7 @@
 #include "comm/mpi/base.hpp"
 #include "comm/mpi/channel.hpp"
 #include "comm/mpi/notices.hpp"
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 

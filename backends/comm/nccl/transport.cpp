@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "comm/nccl/request.hpp"
-#include "interface/own_thread.hpp"
+#include "process/own_thread.hpp"
 #include "status/guarded.hpp"
 
 namespace mp::comm {
@@ -101,7 +101,8 @@ void NcclAbort::run() noexcept {
 void NcclAbort::begin(std::shared_ptr<NcclAbort> self) noexcept {
     NcclAbort& abort = *self;
     try {
-        abort.thread_ = start_thread("mixedprec-abort", [self = std::move(self)] { self->run(); });
+        abort.thread_ =
+            process::start_thread("mixedprec-abort", [self = std::move(self)] { self->run(); });
     } catch (const std::exception&) { // no thread is to be had
         abort.run();
     }

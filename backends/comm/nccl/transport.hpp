@@ -11,7 +11,7 @@
 #include "comm/nccl/api.hpp"
 #include "comm/nccl/device.hpp"
 #include "comm/nccl/order.hpp"
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp::comm {
 

@@ -13,12 +13,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "device/backend.hpp"
 #include "host/gemm/grid.hpp"
 #include "host/gemm/host_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/panels.hpp"
 #include "host/scratch_pool.hpp"
-#include "interface/backend.hpp"
 
 namespace mp::backends::host {
 

@@ -2,7 +2,7 @@
 // The GEMM candidates of the host, best first on this processor.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::host {
 

@@ -3,10 +3,10 @@
 // that knows them, except that a product whose D is fp32 applies alpha and bias by itself.
 #pragma once
 
+#include "device/gemm_scales.hpp"
 #include "host/gemm/gelu.hpp"
 #include "host/gemm/panels.hpp"
 #include "host/kernels/tile.hpp"
-#include "interface/gemm_scales.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 

@@ -2,8 +2,8 @@
 // The blocked product as implementations.
 #include "host/gemm/host_gemm.hpp"
 
+#include "device/gemm_scales.hpp"
 #include "host/gemm/blocked_gemm.hpp"
-#include "interface/gemm_scales.hpp"
 
 namespace mp::backends::host {
 

@@ -4,9 +4,9 @@
 
 #include <memory>
 
+#include "device/backend.hpp"
 #include "host/scratch_pool.hpp"
 #include "host/thread_pool.hpp"
-#include "interface/backend.hpp"
 
 namespace mp::backends::host {
 

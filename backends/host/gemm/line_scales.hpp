@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "interface/gemm_scales.hpp"
+#include "device/gemm_scales.hpp"
 
 namespace mp::backends::host {
 

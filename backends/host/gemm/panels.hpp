@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::backends::host {
 

@@ -7,10 +7,10 @@
 #include <immintrin.h>
 #endif
 
+#include "device/gemm_scales.hpp"
+#include "device/ops.hpp"
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/tile.hpp"
-#include "interface/gemm_scales.hpp"
-#include "interface/ops.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "system/environment.hpp"
+#include "process/environment.hpp"
 
 namespace mp::backends::host {
 
@@ -79,7 +79,7 @@ IsaList runnable_isas() noexcept {
 
 Status select_isa_from_environment() noexcept {
     const IsaList list = runnable_isas();
-    const char* wanted = system::environment(kVariable);
+    const char* wanted = process::environment(kVariable);
     if (wanted == nullptr || *wanted == '\0') {
         active.store(list.items[0], std::memory_order_release);
         return {};

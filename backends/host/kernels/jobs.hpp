@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp::backends::host {
 

@@ -3,12 +3,12 @@
 // their scales follow from the tile alone.
 #pragma once
 
+#include "device/ops.hpp"
+#include "device/update_scaling.hpp"
 #include "host/kernels/amax.hpp"
 #include "host/kernels/block_vector.hpp"
 #include "host/kernels/dynamic_vector.hpp"
 #include "host/kernels/tile.hpp"
-#include "interface/ops.hpp"
-#include "interface/update_scaling.hpp"
 #include "numerics/block_state.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {

@@ -6,9 +6,9 @@
 #include <immintrin.h>
 #endif
 
+#include "device/ops.hpp"
 #include "host/kernels/bf16_pair.hpp"
 #include "host/kernels/tile.hpp"
-#include "interface/ops.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 

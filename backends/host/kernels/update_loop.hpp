@@ -3,8 +3,8 @@
 // the caller's array itself or a tile that was widened to fp32 before and is rounded after.
 #pragma once
 
+#include "device/ops.hpp"
 #include "host/kernels/tile.hpp"
-#include "interface/ops.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 

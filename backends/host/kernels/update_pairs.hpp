@@ -4,10 +4,10 @@
 // bound by these and not by memory.
 #pragma once
 
+#include "device/ops.hpp"
 #include "host/kernels/bf16_pair.hpp"
 #include "host/kernels/update_loop.hpp"
 #include "host/kernels/update_rounding.hpp"
-#include "interface/ops.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 

@@ -2,8 +2,8 @@
 // Which roundings of a step are stochastic, and the random bits for a tile of it.
 #pragma once
 
+#include "device/ops.hpp"
 #include "host/kernels/random_bits.hpp"
-#include "interface/ops.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 

@@ -5,9 +5,9 @@
 
 #include <type_traits>
 
+#include "device/supports.hpp"
 #include "host/device.hpp"
 #include "host/kernels/isa.hpp"
-#include "interface/supports.hpp"
 
 namespace mp::backends::host {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include "device/update_scaling.hpp"
 #include "host/atomic_max.hpp"
 #include "host/ops/candidates.hpp"
-#include "interface/update_scaling.hpp"
 
 namespace mp::backends::host {
 

@@ -2,7 +2,7 @@
 // The machine for blocks as a device with the hand-written kernels as its candidates.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::blocks {
 

@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp::backends::cuda {
 

@@ -3,7 +3,7 @@
 // fp8: the rules of GemmDesc, for host and device.
 #pragma once
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/codec.hpp"
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <memory>
 
-#include "device/memory_watch.hpp"
-#include "device/queue_scratch.hpp"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
+#include "runtime/memory_watch.hpp"
+#include "runtime/queue_scratch.hpp"
 
 namespace mp {
 
@@ -48,7 +48,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
         note_write(data, bytes, is_captured());
     }
 
-    // The capture that the queue is in (interface/backend.hpp); 0 for none.
+    // The capture that the queue is in (device/backend.hpp); 0 for none.
     [[nodiscard]] uint64_t capture() const {
         uint64_t number = 0;
         check(queue_->capture(&number));

@@ -8,9 +8,9 @@
 
 #include <pthread.h>
 
-#include "interface/float_environment.hpp"
+#include "process/float_environment.hpp"
 
-namespace mp {
+namespace mp::process {
 
 // No signal reaches a thread that is begun meanwhile: it inherits this mask. Faults do. They are the thread's own, and where they
 // are blocked the kernel ends the process past the program's handlers, which collectors and sanitizers live on.
@@ -46,4 +46,4 @@ template <class Body> std::thread start_thread(const char* name, Body body) {
     return thread;
 }
 
-} // namespace mp
+} // namespace mp::process

@@ -3,10 +3,10 @@
 // is taken on trust but the pointers.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 #include "numerics/part_sum.hpp"
 
-namespace mp::backends {
+namespace mp {
 
 namespace detail {
 
@@ -94,4 +94,4 @@ inline bool is_sum_parts(const SumPartsDesc& op, Reason& reason) noexcept {
     return (!has_order || detail::merges_fit(op, reason)) && detail::sum_result_fits(op, reason);
 }
 
-} // namespace mp::backends
+} // namespace mp

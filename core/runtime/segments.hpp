@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "device/stream.hpp"
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
 namespace mp {
 

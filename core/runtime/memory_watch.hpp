@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 
 namespace mp {
 

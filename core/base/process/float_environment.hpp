@@ -7,7 +7,7 @@
 #include <cfenv>
 #include <cstdint>
 
-namespace mp {
+namespace mp::process {
 
 // What the calling thread has now. Writing the processor's words costs more than reading them.
 class FloatEnvironment {
@@ -163,4 +163,4 @@ class CallerFloats {
     DefaultFloats* call_;
 };
 
-} // namespace mp
+} // namespace mp::process

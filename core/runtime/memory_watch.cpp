@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/memory_watch.hpp"
+#include "runtime/memory_watch.hpp"
 
 #include <algorithm>
 #include <atomic>

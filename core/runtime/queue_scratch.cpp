@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/queue_scratch.hpp"
+#include "runtime/queue_scratch.hpp"
 
 #include <algorithm>
 #include <utility>

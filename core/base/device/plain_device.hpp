@@ -9,10 +9,10 @@
 
 #include <unistd.h>
 
-#include "interface/backend.hpp"
-#include "interface/float_environment.hpp"
+#include "device/backend.hpp"
+#include "process/float_environment.hpp"
 
-namespace mp::backends {
+namespace mp {
 
 class PlainQueue final : public Queue {
   public:
@@ -51,7 +51,7 @@ class PlainDevice final : public Device {
     Status allocate(std::size_t bytes, void** out) noexcept override {
         *out = nullptr;
         if (bytes != 0) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             *out = memory_.allocate(bytes, kAlignment, memory_.payload);
         }
         return *out != nullptr || bytes == 0
@@ -61,7 +61,7 @@ class PlainDevice final : public Device {
     }
     void release(void* pointer, std::size_t bytes) noexcept override {
         if (pointer != nullptr) {
-            const CallerFloats floats;
+            const process::CallerFloats floats;
             memory_.release(pointer, bytes, kAlignment, memory_.payload);
         }
     }
@@ -127,4 +127,4 @@ inline Status summarize_host(int32_t /*index*/, DeviceSummary* out) noexcept {
     return {};
 }
 
-} // namespace mp::backends
+} // namespace mp

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interface/device_kinds.hpp"
-#include "interface/ops.hpp"
+#include "device/device_kinds.hpp"
+#include "device/ops.hpp"
 #include "status/status.hpp"
 
 namespace mp {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/stream.hpp"
+#include "runtime/stream.hpp"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that knows about CUDA and HIP: marks the functions of core/numerics for host and device.
+// The one place that knows about CUDA and HIP: marks the functions of core/base/numerics for host and device.
 #pragma once
 
 #if defined(__CUDACC__) || defined(__HIPCC__)

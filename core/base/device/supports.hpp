@@ -3,12 +3,12 @@
 // whose kernels compute all that has one says takes_all<Desc>; others add their own limits.
 #pragma once
 
-#include "interface/backend.hpp"
-#include "interface/quantize_supports.hpp"
-#include "interface/sum_supports.hpp"
-#include "interface/update_supports.hpp"
+#include "device/backend.hpp"
+#include "device/quantize_supports.hpp"
+#include "device/sum_supports.hpp"
+#include "device/update_supports.hpp"
 
-namespace mp::backends {
+namespace mp {
 
 namespace detail {
 
@@ -87,4 +87,4 @@ bool takes_all(const Device& /*device*/, const OpDesc& op, Reason& reason) noexc
     return has_meaning(static_cast<const Desc&>(op), reason);
 }
 
-} // namespace mp::backends
+} // namespace mp

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "device/stream.hpp"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
+#include "runtime/stream.hpp"
 
 namespace mp {
 

@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "device/buffer.hpp"
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
+#include "runtime/buffer.hpp"
 
 namespace mp {
 

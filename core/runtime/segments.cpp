@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/segments.hpp"
+#include "runtime/segments.hpp"
 
 #include <algorithm>
 #include <bit>
 
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 
 namespace mp {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "interface/transport.hpp"
+#include "transport/transport.hpp"
 
 namespace mp {
 

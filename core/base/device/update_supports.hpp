@@ -3,9 +3,9 @@
 // its kernels load and store. Core is stricter: it refuses what can be computed but does not train.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
-namespace mp::backends {
+namespace mp {
 
 namespace detail {
 
@@ -129,4 +129,4 @@ bool update_is_supported(const OptimizerUpdateDesc& op, Reason& reason) noexcept
     return true;
 }
 
-} // namespace mp::backends
+} // namespace mp

@@ -9,7 +9,7 @@ namespace mp {
 // The numbers of MP_DEVICE_*.
 enum class DeviceKind : int32_t {
 #define X(kind, label, number, memory, pinned, managed, transport) kind = (number),
-#include "interface/device_kinds.def"
+#include "device/device_kinds.def"
 #undef X
 };
 
@@ -26,7 +26,7 @@ struct DeviceKindRow {
 inline constexpr DeviceKindRow kDeviceKinds[] = {
 #define X(kind, label, number, memory, pinned, managed, transport)                                 \
     {DeviceKind::kind, #kind, #label, memory, pinned, managed, transport},
-#include "interface/device_kinds.def"
+#include "device/device_kinds.def"
 #undef X
 };
 

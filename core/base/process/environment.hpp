@@ -7,7 +7,7 @@
 #include <sys/auxv.h>
 #endif
 
-namespace mp::system {
+namespace mp::process {
 
 // Whether this program runs with more rights than its caller (setuid, setgid, file capabilities), who chose the environment.
 // Libraries of others read it by themselves, also to load code that it names.
@@ -29,4 +29,4 @@ inline const char* environment(const char* name) noexcept {
 #endif
 }
 
-} // namespace mp::system
+} // namespace mp::process

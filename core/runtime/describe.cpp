@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/describe.hpp"
+#include "runtime/describe.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
 
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 
 namespace mp {
 namespace {

@@ -3,7 +3,7 @@
 // are stored with. No Kokkos here: the reference uses the same rule.
 #pragma once
 
-#include "interface/ops.hpp"
+#include "device/ops.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/scale_rules.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/select.hpp"
+#include "runtime/select.hpp"
 
 #include <cstring>
 

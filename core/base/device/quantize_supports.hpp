@@ -2,9 +2,9 @@
 // Which quantize and dequantize operations have a meaning, the same for every backend.
 #pragma once
 
-#include "interface/backend.hpp"
+#include "device/backend.hpp"
 
-namespace mp::backends {
+namespace mp {
 
 namespace detail {
 
@@ -116,4 +116,4 @@ inline bool is_delayed_update(const DelayedUpdateDesc& op, Reason& reason) noexc
     return true;
 }
 
-} // namespace mp::backends
+} // namespace mp
