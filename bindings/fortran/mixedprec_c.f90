@@ -892,22 +892,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_checkpoint_export_weights
 
-        !> Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
-        function mp_checkpoint_desc_init(desc, size) bind(c, name="mp_checkpoint_desc_init") result(answer)
-            import
-            type(mp_checkpoint_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_checkpoint_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
-        function mp_checkpoint_info_init(desc, size) bind(c, name="mp_checkpoint_info_init") result(answer)
-            import
-            type(mp_checkpoint_info), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_checkpoint_info_init
-
         !> The communicator of one rank: what it sends, it receives.
         function mp_comm_create_self(desc, out) bind(c, name="mp_comm_create_self") result(answer)
             import
@@ -1153,54 +1137,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_comm_describe
 
-        !> Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
-        function mp_comm_desc_init(desc, size) bind(c, name="mp_comm_desc_init") result(answer)
-            import
-            type(mp_comm_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_comm_desc_init
-
-        !> Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
-        function mp_comm_exchange_init(desc, size) bind(c, name="mp_comm_exchange_init") result(answer)
-            import
-            type(mp_comm_exchange), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_comm_exchange_init
-
-        !> Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
-        function mp_comm_traffic_init(desc, size) bind(c, name="mp_comm_traffic_init") result(answer)
-            import
-            type(mp_comm_traffic), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_comm_traffic_init
-
-        !> Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
-        function mp_comm_callbacks_init(desc, size) bind(c, name="mp_comm_callbacks_init") result(answer)
-            import
-            type(mp_comm_callbacks), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_comm_callbacks_init
-
-        !> Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
-        function mp_comm_operation_init(desc, size) bind(c, name="mp_comm_operation_init") result(answer)
-            import
-            type(mp_comm_operation), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_comm_operation_init
-
-        !> Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
-        function mp_comm_group_init(desc, size) bind(c, name="mp_comm_group_init") result(answer)
-            import
-            type(mp_comm_group), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_comm_group_init
-
         !> Opens the host and, if asked for, one accelerator. The module of an accelerator is looked for beside
         !> the library and in MIXEDPREC_MODULE_PATH and loaded here, on first use; a missing module, driver or
         !> device is a status that says which and what to do, never a silent hop to another device.
@@ -1277,14 +1213,6 @@ module mixedprec_c
             integer(c_size_t), intent(out), optional :: needed
             integer(c_int32_t) :: answer
         end function mp_context_describe
-
-        !> Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
-        function mp_context_desc_init(desc, size) bind(c, name="mp_context_desc_init") result(answer)
-            import
-            type(mp_context_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_context_desc_init
 
         !> Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
         !> deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
@@ -1399,22 +1327,6 @@ module mixedprec_c
             integer(c_size_t), intent(out), optional :: needed
             integer(c_int32_t) :: answer
         end function mp_gemm_describe
-
-        !> Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
-        function mp_gemm_desc_init(desc, size) bind(c, name="mp_gemm_desc_init") result(answer)
-            import
-            type(mp_gemm_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_gemm_desc_init
-
-        !> Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
-        function mp_gemm_args_init(args, size) bind(c, name="mp_gemm_args_init") result(answer)
-            import
-            type(mp_gemm_args), intent(inout), optional :: args
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_gemm_args_init
 
         !> Makes a layer over the caller's weight and bias, which it keeps alive and reads at every call, so
         !> changes to them (by an optimizer, say) count at once. Freezes the recipe.
@@ -1631,22 +1543,6 @@ module mixedprec_c
             integer(c_size_t), value :: bytes
             integer(c_int32_t) :: answer
         end function mp_linear_set_scaling
-
-        !> Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
-        function mp_linear_desc_init(desc, size) bind(c, name="mp_linear_desc_init") result(answer)
-            import
-            type(mp_linear_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_linear_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
-        function mp_linear_stats_init(desc, size) bind(c, name="mp_linear_stats_init") result(answer)
-            import
-            type(mp_linear_stats), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_linear_stats_init
 
         !> One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
         !> kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
@@ -2049,54 +1945,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_optimizer_get_memory
 
-        !> Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
-        function mp_optimizer_desc_init(desc, size) bind(c, name="mp_optimizer_desc_init") result(answer)
-            import
-            type(mp_optimizer_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_optimizer_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
-        function mp_param_group_desc_init(desc, size) bind(c, name="mp_param_group_desc_init") result(answer)
-            import
-            type(mp_param_group_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_param_group_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
-        function mp_param_desc_init(desc, size) bind(c, name="mp_param_desc_init") result(answer)
-            import
-            type(mp_param_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_param_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
-        function mp_optimizer_stats_init(desc, size) bind(c, name="mp_optimizer_stats_init") result(answer)
-            import
-            type(mp_optimizer_stats), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_optimizer_stats_init
-
-        !> Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
-        function mp_step_slot_init(desc, size) bind(c, name="mp_step_slot_init") result(answer)
-            import
-            type(mp_step_slot), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_step_slot_init
-
-        !> Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
-        function mp_step_args_init(desc, size) bind(c, name="mp_step_args_init") result(answer)
-            import
-            type(mp_step_args), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_step_args_init
-
         !> Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
         function mp_tensor_create_quantized(context, desc, quant, out) bind(c, &
             name="mp_tensor_create_quantized") result(answer)
@@ -2217,38 +2065,6 @@ module mixedprec_c
             type(c_ptr), intent(inout), optional :: out
             integer(c_int32_t) :: answer
         end function mp_tensor_get_quantized_amax
-
-        !> Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
-        function mp_quant_desc_init(desc, size) bind(c, name="mp_quant_desc_init") result(answer)
-            import
-            type(mp_quant_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_quant_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
-        function mp_quant_stats_init(desc, size) bind(c, name="mp_quant_stats_init") result(answer)
-            import
-            type(mp_quant_stats), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_quant_stats_init
-
-        !> Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
-        function mp_quantize_args_init(desc, size) bind(c, name="mp_quantize_args_init") result(answer)
-            import
-            type(mp_quantize_args), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_quantize_args_init
-
-        !> Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
-        function mp_quantized_memory_init(desc, size) bind(c, name="mp_quantized_memory_init") result(answer)
-            import
-            type(mp_quantized_memory), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_quantized_memory_init
 
         !> Waits for the context's default queue. Blocks.
         function mp_context_sync(context) bind(c, name="mp_context_sync") result(answer)
@@ -2545,22 +2361,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_recipe_plan_memory_of_tensors
 
-        !> Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
-        function mp_recipe_key_desc_init(desc, size) bind(c, name="mp_recipe_key_desc_init") result(answer)
-            import
-            type(mp_recipe_key_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_recipe_key_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
-        function mp_memory_report_init(desc, size) bind(c, name="mp_memory_report_init") result(answer)
-            import
-            type(mp_memory_report), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_memory_report_init
-
         !> The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
         !> largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
         function mp_comm_all_reduce(comm, queue, desc, sources, source_count, destination, request) bind(c, &
@@ -2618,14 +2418,6 @@ module mixedprec_c
             integer(c_int64_t), intent(out), optional :: bytes
             integer(c_int32_t) :: answer
         end function mp_comm_get_wire_bytes
-
-        !> Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
-        function mp_comm_reduce_desc_init(desc, size) bind(c, name="mp_comm_reduce_desc_init") result(answer)
-            import
-            type(mp_comm_reduce_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_comm_reduce_desc_init
 
         !> Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
         function mp_saved_create(linear, out) bind(c, name="mp_saved_create") result(answer)
@@ -2891,22 +2683,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_scaler_desc_preset
 
-        !> Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
-        function mp_scaler_desc_init(desc, size) bind(c, name="mp_scaler_desc_init") result(answer)
-            import
-            type(mp_scaler_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_scaler_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
-        function mp_scaler_state_init(desc, size) bind(c, name="mp_scaler_state_init") result(answer)
-            import
-            type(mp_scaler_state), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_scaler_state_init
-
         !> As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
         !> own from `comm`, which may be destroyed after. Every rank then adds the same groups and parameters, whole, with
         !> the same names, shapes and values. Blocks.
@@ -3080,30 +2856,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_recipe_plan_tensors
 
-        !> Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
-        function mp_planned_tensor_init(desc, size) bind(c, name="mp_planned_tensor_init") result(answer)
-            import
-            type(mp_planned_tensor), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_planned_tensor_init
-
-        !> Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
-        function mp_sharding_desc_init(desc, size) bind(c, name="mp_sharding_desc_init") result(answer)
-            import
-            type(mp_sharding_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_sharding_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
-        function mp_sharding_progress_init(desc, size) bind(c, name="mp_sharding_progress_init") result(answer)
-            import
-            type(mp_sharding_progress), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_sharding_progress_init
-
         !> Symbolic name of a code, for logs ("MP_STATUS_INVALID_SHAPE").
         function mp_status_string(status) bind(c, name="mp_status_string") result(answer)
             import
@@ -3263,22 +3015,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_tensor_amax
 
-        !> Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
-        function mp_tensor_desc_init(desc, size) bind(c, name="mp_tensor_desc_init") result(answer)
-            import
-            type(mp_tensor_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_tensor_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
-        function mp_cast_desc_init(desc, size) bind(c, name="mp_cast_desc_init") result(answer)
-            import
-            type(mp_cast_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_cast_desc_init
-
         !> Name of an element type as recipes and messages spell it ("bf16", "fp8_e4m3", ...).
         function mp_dtype_name(dtype) bind(c, name="mp_dtype_name") result(answer)
             import
@@ -3393,22 +3129,6 @@ module mixedprec_c
             integer(c_size_t), intent(out), optional :: needed
             integer(c_int32_t) :: answer
         end function mp_optimizer_get_bad_tensor
-
-        !> Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
-        function mp_guard_desc_init(desc, size) bind(c, name="mp_guard_desc_init") result(answer)
-            import
-            type(mp_guard_desc), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_guard_desc_init
-
-        !> Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
-        function mp_step_record_init(desc, size) bind(c, name="mp_step_record_init") result(answer)
-            import
-            type(mp_step_record), intent(inout), optional :: desc
-            integer(c_size_t), value :: size
-            integer(c_int32_t) :: answer
-        end function mp_step_record_init
 
     end interface
 

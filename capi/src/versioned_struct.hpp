@@ -71,7 +71,7 @@ template <typename T> void write_struct(T* destination, T value, const char* nam
     std::memcpy(destination, &value, std::min<std::size_t>(size, sizeof(T)));
 }
 
-// The body of every mp_<noun>_desc_init.
+// Fills a struct of which the caller knows so many bytes.
 template <typename T> void init_struct(T* desc, std::size_t size, T value) {
     if (desc == nullptr) {
         fail(Code::null_argument, "desc is NULL");

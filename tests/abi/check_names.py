@@ -30,13 +30,9 @@ def is_object(kind, noun):
     return kind.replace("const", "").replace("*", "").strip() == f"mp_{noun}"
 
 
-def order_problems(function, structs):
+def order_problems(function):
     """object (or its array and count), queue, the rest; `out` last."""
     parameters, name = function.parameters, function.name
-    if name.endswith("_init"):
-        struct = name.removesuffix("_init")
-        fits = [str(kind) for kind, _ in parameters] == [f"{struct}*", "size_t"]
-        return [] if struct in structs and fits else [f"{name}: it must be {struct}_init({struct}*, size_t)"]
     noun = noun_of(name)
     if noun is None:
         return [f"{name}: it begins with none of the nouns {', '.join(NOUNS)}"]
@@ -67,14 +63,8 @@ def getter_problems(function):
     return []
 
 
-def struct_problems(structs, functions, constants):
-    problems = []
-    for name in structs:
-        if f"{name}_init" not in functions:
-            problems.append(f"{name} has no {name}_init()")
-        if f"{name.upper()}_INIT" not in constants:
-            problems.append(f"{name} has no {name.upper()}_INIT")
-    return problems
+def struct_problems(structs, constants):
+    return [f"{name} has no {name.upper()}_INIT" for name in structs if f"{name.upper()}_INIT" not in constants]
 
 
 def flag_sets(include=headers.INCLUDE):
@@ -94,9 +84,9 @@ def problems(include=headers.INCLUDE):
     functions = headers.functions(include)
     structs = [struct.name for struct in headers.structs(include)]
     text = "".join(path.read_text() for path in headers.header_files(include))
-    found = struct_problems(structs, {f.name for f in functions}, set(re.findall(r"#define (\w+)", text)))
+    found = struct_problems(structs, set(re.findall(r"#define (\w+)", text)))
     for function in functions:
-        found += order_problems(function, structs) + getter_problems(function)
+        found += order_problems(function) + getter_problems(function)
     found += [f"{prefix}* is of several sets of flags: {', '.join(sorted(sets))}"
               for prefix, sets in flag_sets(include).items() if len(sets) > 1]
     return found

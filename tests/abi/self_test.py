@@ -44,13 +44,10 @@ class Names(Folder):
 
     def test_each_broken_rule_is_named(self):
         struct = "typedef struct mp_gemm_desc {\n    uint32_t struct_size;\n} mp_gemm_desc;\n"
-        complete = struct + ("#define MP_GEMM_DESC_INIT { 0 }\n"
-                             "MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);\n")
+        complete = struct + "#define MP_GEMM_DESC_INIT { 0 }\n"
         self.assertEqual(self.problems_of(complete), [])
         for text, problem in (
                 (struct, "no MP_GEMM_DESC_INIT"),
-                (struct, "no mp_gemm_desc_init"),
-                ("MP_API mp_status mp_gemm_desc_init(size_t size);", "it must be"),
                 ("MP_API mp_status mp_thing_do(mp_thing* thing);", "none of the nouns"),
                 ("MP_API mp_status mp_gemm_run(mp_queue* queue, mp_gemm* gemm);", "must be the first"),
                 ("MP_API mp_status mp_gemm_run(mp_gemm* gemm, int32_t a, mp_queue* queue);", "queue must follow"),

@@ -252,11 +252,3 @@ TEST(GemmScaled, WrongOperands) {
     MP_FAILS(mp_gemm_run_scaled(half, nullptr, &args), MP_STATUS_INVALID_ARGUMENT,
              "scale_a is given but the plan has none");
 }
-
-TEST(GemmScaled, TheInitializersHaveTwins) {
-    mp_gemm_args args;
-    std::memset(&args, 0x5a, sizeof args);
-    MP_OK(mp_gemm_args_init(&args, sizeof args));
-    const mp_gemm_args expected = MP_GEMM_ARGS_INIT;
-    EXPECT_EQ(std::memcmp(&args, &expected, sizeof args), 0);
-}

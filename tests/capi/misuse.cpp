@@ -20,7 +20,6 @@ TEST(Misuse, NullEverywhere) {
     mp_checkpoint* checkpoint = nullptr;
     int32_t number = 0;
     const mp_status statuses[] = {
-        mp_context_desc_init(nullptr, 8),
         mp_context_create(nullptr, nullptr),
         mp_context_get_num_threads(nullptr, &number),
         mp_context_describe(nullptr, nullptr, 0, nullptr),
@@ -34,7 +33,6 @@ TEST(Misuse, NullEverywhere) {
         mp_queue_wait_event(nullptr, nullptr),
         mp_event_test(nullptr),
         mp_event_sync(nullptr),
-        mp_tensor_desc_init(nullptr, 8),
         mp_tensor_create(nullptr, nullptr, &tensor),
         mp_tensor_wrap(nullptr, nullptr, nullptr, nullptr, nullptr, &tensor),
         mp_tensor_get_desc(nullptr, nullptr),
@@ -51,8 +49,6 @@ TEST(Misuse, NullEverywhere) {
         mp_tensor_wrap_quantized(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
                                  nullptr, &tensor),
         mp_tensor_get_scale_grid(nullptr, 0, 0, nullptr, nullptr, nullptr),
-        mp_quantize_args_init(nullptr, 8),
-        mp_quantized_memory_init(nullptr, 8),
         mp_dlpack_import(nullptr, nullptr, &tensor),
         mp_dlpack_export(nullptr, nullptr),
         mp_recipe_create(nullptr, "fp32", &recipe),
@@ -69,13 +65,10 @@ TEST(Misuse, NullEverywhere) {
         mp_recipe_get_preset_info(0, nullptr, nullptr),
         mp_recipe_get_key_info(0, nullptr),
         mp_recipe_plan_memory(nullptr, MP_RULE_ADAMW, 1, nullptr),
-        mp_gemm_desc_init(nullptr, 8),
         mp_gemm_create(nullptr, nullptr, &gemm),
         mp_gemm_run(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
-        mp_gemm_args_init(nullptr, 8),
         mp_gemm_run_scaled(nullptr, nullptr, nullptr),
         mp_gemm_describe(nullptr, nullptr, 0, nullptr),
-        mp_linear_desc_init(nullptr, 8),
         mp_linear_create(nullptr, nullptr, nullptr, nullptr, nullptr, &linear),
         mp_linear_forward(nullptr, nullptr, nullptr, nullptr),
         mp_linear_backward_data(nullptr, nullptr, nullptr, nullptr),

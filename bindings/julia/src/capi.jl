@@ -1248,8 +1248,6 @@ const NAMES = (
     :mp_checkpoint_read_manifest,
     :mp_checkpoint_describe,
     :mp_checkpoint_export_weights,
-    :mp_checkpoint_desc_init,
-    :mp_checkpoint_info_init,
     :mp_comm_create_self,
     :mp_comm_create_threads,
     :mp_comm_create_mpi,
@@ -1276,12 +1274,6 @@ const NAMES = (
     :mp_comm_get_status,
     :mp_comm_get_traffic,
     :mp_comm_describe,
-    :mp_comm_desc_init,
-    :mp_comm_exchange_init,
-    :mp_comm_traffic_init,
-    :mp_comm_callbacks_init,
-    :mp_comm_operation_init,
-    :mp_comm_group_init,
     :mp_context_create,
     :mp_context_destroy,
     :mp_device_get_count,
@@ -1290,7 +1282,6 @@ const NAMES = (
     :mp_device_get_memory,
     :mp_context_get_num_threads,
     :mp_context_describe,
-    :mp_context_desc_init,
     :mp_dlpack_import,
     :mp_dlpack_export,
     :mp_event_create,
@@ -1304,8 +1295,6 @@ const NAMES = (
     :mp_gemm_destroy,
     :mp_gemm_run_scaled,
     :mp_gemm_describe,
-    :mp_gemm_desc_init,
-    :mp_gemm_args_init,
     :mp_linear_create,
     :mp_linear_forward,
     :mp_linear_backward,
@@ -1324,8 +1313,6 @@ const NAMES = (
     :mp_linear_set_monitor,
     :mp_linear_get_scaling,
     :mp_linear_set_scaling,
-    :mp_linear_desc_init,
-    :mp_linear_stats_init,
     :mp_optimizer_step_pointers,
     :mp_optimizer_create,
     :mp_optimizer_add_group,
@@ -1364,12 +1351,6 @@ const NAMES = (
     :mp_optimizer_get_param_name,
     :mp_optimizer_get_param_group,
     :mp_optimizer_get_memory,
-    :mp_optimizer_desc_init,
-    :mp_param_group_desc_init,
-    :mp_param_desc_init,
-    :mp_optimizer_stats_init,
-    :mp_step_slot_init,
-    :mp_step_args_init,
     :mp_tensor_create_quantized,
     :mp_tensor_quantize,
     :mp_tensor_dequantize,
@@ -1380,10 +1361,6 @@ const NAMES = (
     :mp_tensor_dequantize_pointers,
     :mp_tensor_get_quant_desc,
     :mp_tensor_get_quantized_amax,
-    :mp_quant_desc_init,
-    :mp_quant_stats_init,
-    :mp_quantize_args_init,
-    :mp_quantized_memory_init,
     :mp_context_sync,
     :mp_queue_create,
     :mp_queue_sync,
@@ -1416,13 +1393,10 @@ const NAMES = (
     :mp_recipe_get_key_info,
     :mp_recipe_plan_memory,
     :mp_recipe_plan_memory_of_tensors,
-    :mp_recipe_key_desc_init,
-    :mp_memory_report_init,
     :mp_comm_all_reduce,
     :mp_comm_reduce_scatter,
     :mp_comm_all_gather_values,
     :mp_comm_get_wire_bytes,
-    :mp_comm_reduce_desc_init,
     :mp_saved_create,
     :mp_linear_forward_saved,
     :mp_linear_backward_saved,
@@ -1449,8 +1423,6 @@ const NAMES = (
     :mp_scaler_get_state,
     :mp_scaler_set_state,
     :mp_scaler_desc_preset,
-    :mp_scaler_desc_init,
-    :mp_scaler_state_init,
     :mp_optimizer_create_sharded,
     :mp_optimizer_shard,
     :mp_optimizer_grad_ready,
@@ -1465,9 +1437,6 @@ const NAMES = (
     :mp_optimizer_get_traffic,
     :mp_recipe_plan_memory_sharded,
     :mp_recipe_plan_tensors,
-    :mp_planned_tensor_init,
-    :mp_sharding_desc_init,
-    :mp_sharding_progress_init,
     :mp_status_string,
     :mp_last_error_message,
     :mp_last_error_copy,
@@ -1484,8 +1453,6 @@ const NAMES = (
     :mp_tensor_get_data,
     :mp_tensor_cast_pointers,
     :mp_tensor_amax,
-    :mp_tensor_desc_init,
-    :mp_cast_desc_init,
     :mp_dtype_name,
     :mp_dtype_from_name,
     :mp_dtype_size,
@@ -1499,8 +1466,6 @@ const NAMES = (
     :mp_optimizer_get_record_count,
     :mp_optimizer_get_record,
     :mp_optimizer_get_bad_tensor,
-    :mp_guard_desc_init,
-    :mp_step_record_init,
 )
 
 """
@@ -1600,29 +1565,17 @@ mp_checkpoint_export_weights(checkpoint, file) =
     @waiting(14, Int32, (Ptr{mp_checkpoint}, Ptr{UInt8},), checkpoint, file)
 
 """
-Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
-"""
-mp_checkpoint_desc_init(desc, size) =
-    ccall(ADDRESSES[15], Int32, (Ptr{mp_checkpoint_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
-"""
-mp_checkpoint_info_init(desc, size) =
-    ccall(ADDRESSES[16], Int32, (Ptr{mp_checkpoint_info}, Csize_t,), desc, size)
-
-"""
 The communicator of one rank: what it sends, it receives.
 """
 mp_comm_create_self(desc, out) =
-    @waiting(17, Int32, (Ptr{mp_comm_desc}, Ptr{Ptr{mp_comm}},), desc, out)
+    @waiting(15, Int32, (Ptr{mp_comm_desc}, Ptr{Ptr{mp_comm}},), desc, out)
 
 """
 Communicators for ranks that are threads of this process: one handle for each, which any one thread may use.
 Destroying one tells the others that its rank is lost.
 """
 mp_comm_create_threads(desc, count, out) =
-    @waiting(18, Int32, (Ptr{mp_comm_desc}, Int32, Ptr{Ptr{mp_comm}},), desc, count, out)
+    @waiting(16, Int32, (Ptr{mp_comm_desc}, Int32, Ptr{Ptr{mp_comm}},), desc, count, out)
 
 """
 A communicator over MPI, by the module libmixedprec-mpi.so. Collective over the MPI communicator. The caller's one
@@ -1632,64 +1585,64 @@ call. After MPI_Finalize calls that talk to other ranks, this one too, are MP_ST
 Blocks.
 """
 mp_comm_create_mpi(desc, native, out) =
-    @waiting(19, Int32, (Ptr{mp_comm_desc}, Ptr{Cvoid}, Ptr{Ptr{mp_comm}},), desc, native, out)
+    @waiting(17, Int32, (Ptr{mp_comm_desc}, Ptr{Cvoid}, Ptr{Ptr{mp_comm}},), desc, native, out)
 
 """
 What the ranks of a new NCCL communicator find each other by: one rank calls it and hands the bytes to the others.
 """
 mp_comm_get_nccl_unique_id(id, size) =
-    ccall(ADDRESSES[20], Int32, (Ptr{Cvoid}, Csize_t,), id, size)
+    ccall(ADDRESSES[18], Int32, (Ptr{Cvoid}, Csize_t,), id, size)
 
 """
 A communicator over NCCL on the context's GPU, without blocking calls of NCCL's. Collective over its ranks. Blocks.
 Exchanges take device memory, or host memory, which is staged.
 """
 mp_comm_create_nccl(context, desc, unique_id, rank, size, out) =
-    @waiting(21, Int32, (Ptr{mp_context}, Ptr{mp_comm_desc}, Ptr{Cvoid}, Int32, Int32, Ptr{Ptr{mp_comm}},), context, desc, unique_id, rank, size, out)
+    @waiting(19, Int32, (Ptr{mp_context}, Ptr{mp_comm_desc}, Ptr{Cvoid}, Int32, Int32, Ptr{Ptr{mp_comm}},), context, desc, unique_id, rank, size, out)
 
 """
 This rank's number.
 """
 mp_comm_get_rank(comm, rank) =
-    @waiting(22, Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, rank)
+    @waiting(20, Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, rank)
 
 """
 The number of ranks.
 """
 mp_comm_get_size(comm, size) =
-    @waiting(23, Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, size)
+    @waiting(21, Int32, (Ptr{mp_comm}, Ptr{Int32},), comm, size)
 
 """
 Every rank gives every rank its own bytes. Blocks, unless it has a request. With a queue, what is enqueued there
 comes first.
 """
 mp_comm_all_to_all(comm, queue, exchange, request) =
-    @waiting(24, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_exchange}, Ptr{Ptr{mp_comm_request}},), comm, queue, exchange, request)
+    @waiting(22, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_exchange}, Ptr{Ptr{mp_comm_request}},), comm, queue, exchange, request)
 
 """
 Every rank gets every rank's bytes. `send` may be where this rank receives its own. Blocks, unless it has a request.
 """
 mp_comm_all_gather(comm, queue, exchange, request) =
-    @waiting(25, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_exchange}, Ptr{Ptr{mp_comm_request}},), comm, queue, exchange, request)
+    @waiting(23, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_exchange}, Ptr{Ptr{mp_comm_request}},), comm, queue, exchange, request)
 
 """
 All ranks get the root's bytes. Blocks, unless it has a request.
 """
 mp_comm_broadcast(comm, queue, data, bytes, root, request) =
-    @waiting(26, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{Cvoid}, Int64, Int32, Ptr{Ptr{mp_comm_request}},), comm, queue, data, bytes, root, request)
+    @waiting(24, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{Cvoid}, Int64, Int32, Ptr{Ptr{mp_comm_request}},), comm, queue, data, bytes, root, request)
 
 """
 Replaces values in host memory by their maxima over the ranks: for flags, and for the bits of magnitudes, which as
 unsigned numbers keep NaN above infinity above all else. Blocks, unless it has a request.
 """
 mp_comm_max_u32(comm, values, count, request) =
-    @waiting(27, Int32, (Ptr{mp_comm}, Ptr{UInt32}, Int64, Ptr{Ptr{mp_comm_request}},), comm, values, count, request)
+    @waiting(25, Int32, (Ptr{mp_comm}, Ptr{UInt32}, Int64, Ptr{Ptr{mp_comm_request}},), comm, values, count, request)
 
 """
 Returns when every rank has called it. Blocks, unless it has a request.
 """
 mp_comm_barrier(comm, request) =
-    @waiting(28, Int32, (Ptr{mp_comm}, Ptr{Ptr{mp_comm_request}},), comm, request)
+    @waiting(26, Int32, (Ptr{mp_comm}, Ptr{Ptr{mp_comm_request}},), comm, request)
 
 """
 Gives the caller's reference back. Requests and calls under way keep it; optimizers and checkpoints have communicators of
@@ -1699,19 +1652,19 @@ its next call over MPI. Waits for nobody, except over NCCL, where ncclCommFinali
 reach all ranks: for the communicator and its groups together.
 """
 mp_comm_destroy(comm) =
-    @waiting(29, Cvoid, (Ptr{mp_comm},), comm)
+    @waiting(27, Cvoid, (Ptr{mp_comm},), comm)
 
 """
 Waits until the operation is done, has failed, or its deadline, counted from its begin, has passed. Blocks.
 """
 mp_comm_request_wait(request) =
-    @waiting(30, Int32, (Ptr{mp_comm_request},), request)
+    @waiting(28, Int32, (Ptr{mp_comm_request},), request)
 
 """
 Moves all operations of the communicator on, without waiting.
 """
 mp_comm_request_test(request) =
-    @waiting(31, Int32, (Ptr{mp_comm_request},), request)
+    @waiting(29, Int32, (Ptr{mp_comm_request},), request)
 
 """
 Gives a request back, and the memory of its operation: when the call returns nobody touches that any more. So one that is
@@ -1720,106 +1673,70 @@ thread it stays until that is over. Waits for no rank; beside a call of another 
 that at what is in flight, and for an mp_comm_split that is under way.
 """
 mp_comm_request_destroy(request) =
-    @waiting(32, Cvoid, (Ptr{mp_comm_request},), request)
+    @waiting(30, Cvoid, (Ptr{mp_comm_request},), request)
 
 """
 Sets the deadline of calls from now on.
 """
 mp_comm_set_deadline(comm, deadline_ms) =
-    @waiting(33, Int32, (Ptr{mp_comm}, Int64,), comm, deadline_ms)
+    @waiting(31, Int32, (Ptr{mp_comm}, Int64,), comm, deadline_ms)
 
 """
 The deadline of calls.
 """
 mp_comm_get_deadline(comm, deadline_ms) =
-    @waiting(34, Int32, (Ptr{mp_comm}, Ptr{Int64},), comm, deadline_ms)
+    @waiting(32, Int32, (Ptr{mp_comm}, Ptr{Int64},), comm, deadline_ms)
 
 """
 Makes communicators of the ranks of one color each, ordered by key and then by rank, with this one's deadline.
 They live on their own. Blocks.
 """
 mp_comm_split(comm, color, key, out) =
-    @waiting(35, Int32, (Ptr{mp_comm}, Int32, Int32, Ptr{Ptr{mp_comm}},), comm, color, key, out)
+    @waiting(33, Int32, (Ptr{mp_comm}, Int32, Int32, Ptr{Ptr{mp_comm}},), comm, color, key, out)
 
 """
 Which machine a rank is on: ranks with equal numbers share one.
 """
 mp_comm_get_node(comm, rank, node) =
-    @waiting(36, Int32, (Ptr{mp_comm}, Int32, Ptr{Int32},), comm, rank, node)
+    @waiting(34, Int32, (Ptr{mp_comm}, Int32, Ptr{Int32},), comm, rank, node)
 
 """
 A communicator over the caller's NCCL communicator, which stays the caller's, outlives this one, must be on the
 context's GPU, have been made with blocking = 0, and is aborted when this one fails. Blocks.
 """
 mp_comm_wrap_nccl(context, desc, native, out) =
-    @waiting(37, Int32, (Ptr{mp_context}, Ptr{mp_comm_desc}, Ptr{Cvoid}, Ptr{Ptr{mp_comm}},), context, desc, native, out)
+    @waiting(35, Int32, (Ptr{mp_context}, Ptr{mp_comm_desc}, Ptr{Cvoid}, Ptr{Ptr{mp_comm}},), context, desc, native, out)
 
 """
 A communicator over the caller's own functions. After a failure the table's destroy has not been called.
 """
 mp_comm_create_callbacks(desc, callbacks, out) =
-    @waiting(38, Int32, (Ptr{mp_comm_desc}, Ptr{mp_comm_callbacks}, Ptr{Ptr{mp_comm}},), desc, callbacks, out)
+    @waiting(36, Int32, (Ptr{mp_comm_desc}, Ptr{mp_comm_callbacks}, Ptr{Ptr{mp_comm}},), desc, callbacks, out)
 
 """
 Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
 returns MP_STATUS_ABORTED.
 """
 mp_comm_abort(comm, reason) =
-    @waiting(39, Int32, (Ptr{mp_comm}, Ptr{UInt8},), comm, reason)
+    @waiting(37, Int32, (Ptr{mp_comm}, Ptr{UInt8},), comm, reason)
 
 """
 Whether the communicator still works: the failure that ended it, with its message.
 """
 mp_comm_get_status(comm) =
-    @waiting(40, Int32, (Ptr{mp_comm},), comm)
+    @waiting(38, Int32, (Ptr{mp_comm},), comm)
 
 """
 What this rank has sent so far.
 """
 mp_comm_get_traffic(comm, traffic) =
-    @waiting(41, Int32, (Ptr{mp_comm}, Ptr{mp_comm_traffic},), comm, traffic)
+    @waiting(39, Int32, (Ptr{mp_comm}, Ptr{mp_comm_traffic},), comm, traffic)
 
 """
 One line: rank, transport and what it found, deadline, operations and bytes so far, what ended it.
 """
 mp_comm_describe(comm, buffer, capacity, needed) =
-    @waiting(42, Int32, (Ptr{mp_comm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), comm, buffer, capacity, needed)
-
-"""
-Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
-"""
-mp_comm_desc_init(desc, size) =
-    ccall(ADDRESSES[43], Int32, (Ptr{mp_comm_desc}, Csize_t,), desc, size)
-
-"""
-Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
-"""
-mp_comm_exchange_init(desc, size) =
-    ccall(ADDRESSES[44], Int32, (Ptr{mp_comm_exchange}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
-"""
-mp_comm_traffic_init(desc, size) =
-    ccall(ADDRESSES[45], Int32, (Ptr{mp_comm_traffic}, Csize_t,), desc, size)
-
-"""
-Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
-"""
-mp_comm_callbacks_init(desc, size) =
-    ccall(ADDRESSES[46], Int32, (Ptr{mp_comm_callbacks}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
-"""
-mp_comm_operation_init(desc, size) =
-    ccall(ADDRESSES[47], Int32, (Ptr{mp_comm_operation}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
-"""
-mp_comm_group_init(desc, size) =
-    ccall(ADDRESSES[48], Int32, (Ptr{mp_comm_group}, Csize_t,), desc, size)
+    @waiting(40, Int32, (Ptr{mp_comm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), comm, buffer, capacity, needed)
 
 """
 Opens the host and, if asked for, one accelerator. The module of an accelerator is looked for beside
@@ -1828,43 +1745,43 @@ device is a status that says which and what to do, never a silent hop to another
 MIXEDPREC_NUM_THREADS is read here and counts where num_threads is 0.
 """
 mp_context_create(desc, out) =
-    @waiting(49, Int32, (Ptr{mp_context_desc}, Ptr{Ptr{mp_context}},), desc, out)
+    @waiting(41, Int32, (Ptr{mp_context_desc}, Ptr{Ptr{mp_context}},), desc, out)
 
 """
 Gives the caller's reference back. The devices close when the last object made from them is gone.
 """
 mp_context_destroy(context) =
-    @waiting(50, Cvoid, (Ptr{mp_context},), context)
+    @waiting(42, Cvoid, (Ptr{mp_context},), context)
 
 """
 Number of devices of a kind. Opens nothing.
 """
 mp_device_get_count(device_kind, count) =
-    ccall(ADDRESSES[51], Int32, (Int32, Ptr{Int32},), device_kind, count)
+    ccall(ADDRESSES[43], Int32, (Int32, Ptr{Int32},), device_kind, count)
 
 """
 Whether a device can be opened, and if not, why: a query that opens nothing.
 """
 mp_device_available(device_kind, device_index) =
-    ccall(ADDRESSES[52], Int32, (Int32, Int32,), device_kind, device_index)
+    ccall(ADDRESSES[44], Int32, (Int32, Int32,), device_kind, device_index)
 
 """
 What its driver calls a device; \"host\" for the host. Opens nothing.
 """
 mp_device_get_name(device_kind, device_index, buffer, capacity, needed) =
-    ccall(ADDRESSES[53], Int32, (Int32, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), device_kind, device_index, buffer, capacity, needed)
+    ccall(ADDRESSES[45], Int32, (Int32, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), device_kind, device_index, buffer, capacity, needed)
 
 """
 A device's memory in all. Opens nothing.
 """
 mp_device_get_memory(device_kind, device_index, bytes) =
-    ccall(ADDRESSES[54], Int32, (Int32, Int32, Ptr{Int64},), device_kind, device_index, bytes)
+    ccall(ADDRESSES[46], Int32, (Int32, Int32, Ptr{Int64},), device_kind, device_index, bytes)
 
 """
 Number of host threads the context works with.
 """
 mp_context_get_num_threads(context, num_threads) =
-    @waiting(55, Int32, (Ptr{mp_context}, Ptr{Int32},), context, num_threads)
+    @waiting(47, Int32, (Ptr{mp_context}, Ptr{Int32},), context, num_threads)
 
 """
 Everything the context found and decided, as a JSON object: \"host\" and, where there is one, \"accelerator\". Each has its
@@ -1872,13 +1789,7 @@ Everything the context found and decided, as a JSON object: \"host\" and, where 
 \"candidates\" for each operation the names of its implementations, the one asked first at the beginning.
 """
 mp_context_describe(context, buffer, capacity, needed) =
-    @waiting(56, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), context, buffer, capacity, needed)
-
-"""
-Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
-"""
-mp_context_desc_init(desc, size) =
-    ccall(ADDRESSES[57], Int32, (Ptr{mp_context_desc}, Csize_t,), desc, size)
+    @waiting(48, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), context, buffer, capacity, needed)
 
 """
 Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
@@ -1887,114 +1798,102 @@ other than 1, after which nothing else of the struct is read). Accepts NULL stri
 row-major for the shape. A read-only tensor is refused: tensors here are writable. No synchronization: see above.
 """
 mp_dlpack_import(context, managed, out) =
-    @waiting(58, Int32, (Ptr{mp_context}, Ptr{DLManagedTensorVersioned}, Ptr{Ptr{mp_tensor}},), context, managed, out)
+    @waiting(49, Int32, (Ptr{mp_context}, Ptr{DLManagedTensorVersioned}, Ptr{Ptr{mp_tensor}},), context, managed, out)
 
 """
 Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
 the deleter. No synchronization: see above.
 """
 mp_dlpack_export(tensor, out) =
-    @waiting(59, Int32, (Ptr{mp_tensor}, Ptr{Ptr{DLManagedTensorVersioned}},), tensor, out)
+    @waiting(50, Int32, (Ptr{mp_tensor}, Ptr{Ptr{DLManagedTensorVersioned}},), tensor, out)
 
 """
 Makes an event of the context's device.
 """
 mp_event_create(context, out) =
-    @waiting(60, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_event}},), context, out)
+    @waiting(51, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_event}},), context, out)
 
 """
 The event is now after the queue's work so far. Recorded again it is another point; who waits already waits for the old one.
 Enqueues.
 """
 mp_event_record(event, queue) =
-    @waiting(61, Int32, (Ptr{mp_event}, Ptr{mp_queue},), event, queue)
+    @waiting(52, Int32, (Ptr{mp_event}, Ptr{mp_queue},), event, queue)
 
 """
 What is put on the queue from now on begins after the event. Does not wait itself; an event that was never recorded holds
 nothing up. Enqueues.
 """
 mp_queue_wait_event(queue, event) =
-    @waiting(62, Int32, (Ptr{mp_queue}, Ptr{mp_event},), queue, event)
+    @waiting(53, Int32, (Ptr{mp_queue}, Ptr{mp_event},), queue, event)
 
 """
 Whether the event has been reached. Does not block.
 """
 mp_event_test(event) =
-    @waiting(63, Int32, (Ptr{mp_event},), event)
+    @waiting(54, Int32, (Ptr{mp_event},), event)
 
 """
 Waits until the event has been reached, and reports what went wrong in the work before it. Blocks.
 """
 mp_event_sync(event) =
-    @waiting(64, Int32, (Ptr{mp_event},), event)
+    @waiting(55, Int32, (Ptr{mp_event},), event)
 
 """
 Gives the caller's reference back. Who waits for the event goes on waiting.
 """
 mp_event_destroy(event) =
-    @waiting(65, Cvoid, (Ptr{mp_event},), event)
+    @waiting(56, Cvoid, (Ptr{mp_event},), event)
 
 """
 Plans a product on the context's device: checks the shapes, chooses the implementation, prepares it.
 """
 mp_gemm_create(context, desc, out) =
-    @waiting(66, Int32, (Ptr{mp_context}, Ptr{mp_gemm_desc}, Ptr{Ptr{mp_gemm}},), context, desc, out)
+    @waiting(57, Int32, (Ptr{mp_context}, Ptr{mp_gemm_desc}, Ptr{Ptr{mp_gemm}},), context, desc, out)
 
 """
 Computes the product. Enqueues.
 """
 mp_gemm_run(gemm, queue, a, b, bias, c, d) =
-    @waiting(67, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor},), gemm, queue, a, b, bias, c, d)
+    @waiting(58, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor},), gemm, queue, a, b, bias, c, d)
 
 """
 Gives the caller's reference back.
 """
 mp_gemm_destroy(gemm) =
-    @waiting(68, Cvoid, (Ptr{mp_gemm},), gemm)
+    @waiting(59, Cvoid, (Ptr{mp_gemm},), gemm)
 
 """
 Computes the product, of scaled operands too. Enqueues.
 """
 mp_gemm_run_scaled(gemm, queue, args) =
-    @waiting(69, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_gemm_args},), gemm, queue, args)
+    @waiting(60, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_gemm_args},), gemm, queue, args)
 
 """
 What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
 """
 mp_gemm_describe(gemm, buffer, capacity, needed) =
-    @waiting(70, Int32, (Ptr{mp_gemm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), gemm, buffer, capacity, needed)
-
-"""
-Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
-"""
-mp_gemm_desc_init(desc, size) =
-    ccall(ADDRESSES[71], Int32, (Ptr{mp_gemm_desc}, Csize_t,), desc, size)
-
-"""
-Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
-"""
-mp_gemm_args_init(args, size) =
-    ccall(ADDRESSES[72], Int32, (Ptr{mp_gemm_args}, Csize_t,), args, size)
+    @waiting(61, Int32, (Ptr{mp_gemm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), gemm, buffer, capacity, needed)
 
 """
 Makes a layer over the caller's weight and bias, which it keeps alive and reads at every call, so
 changes to them (by an optimizer, say) count at once. Freezes the recipe.
 """
 mp_linear_create(context, recipe, desc, weight, bias, out) =
-    @waiting(73, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, bias, out)
+    @waiting(62, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, bias, out)
 
 """
 y = x * w^T + bias. Enqueues.
 """
 mp_linear_forward(linear, queue, x, y) =
-    @waiting(74, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, x, y)
+    @waiting(63, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, x, y)
 
 """
 Both gradients at once: mp_linear_backward_data and mp_linear_backward_weight with dy rounded only once where
 both GEMMs want the same type. The same bits as the two calls. Enqueues.
 """
 mp_linear_backward(linear, queue, dy, dx, dw, dbias, flags) =
-    @waiting(75, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dx, dw, dbias, flags)
+    @waiting(64, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dx, dw, dbias, flags)
 
 """
 The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
@@ -2006,56 +1905,56 @@ scales move on, unless fp8.reduce_amax is \"off\". One small message for all lay
 none at all with mp_optimizer_set_linears, where the optimizer is shared.
 """
 mp_linear_end_step(linears, count, queue, comm) =
-    @waiting(76, Int32, (Ptr{Ptr{mp_linear}}, Int32, Ptr{mp_queue}, Ptr{mp_comm},), linears, count, queue, comm)
+    @waiting(65, Int32, (Ptr{Ptr{mp_linear}}, Int32, Ptr{mp_queue}, Ptr{mp_comm},), linears, count, queue, comm)
 
 """
 Gives the caller's reference back.
 """
 mp_linear_destroy(linear) =
-    @waiting(77, Cvoid, (Ptr{mp_linear},), linear)
+    @waiting(66, Cvoid, (Ptr{mp_linear},), linear)
 
 """
 mp_linear_create over plain memory, for programs that have no tensors.
 """
 mp_linear_create_pointers(context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out) =
-    @waiting(78, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out)
+    @waiting(67, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out)
 
 """
 mp_linear_forward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
 """
 mp_linear_forward_pointers(linear, queue, rows, x, y, dtype) =
-    @waiting(79, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32,), linear, queue, rows, x, y, dtype)
+    @waiting(68, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32,), linear, queue, rows, x, y, dtype)
 
 """
 mp_linear_backward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
 """
 mp_linear_backward_pointers(linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags) =
-    @waiting(80, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}, Int32, UInt32,), linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags)
+    @waiting(69, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}, Int32, UInt32,), linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags)
 
 """
 dx = dy * w. Enqueues. Needs no forward before it.
 """
 mp_linear_backward_data(linear, queue, dy, dx) =
-    @waiting(81, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, dy, dx)
+    @waiting(70, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, dy, dx)
 
 """
 dw (+)= dy^T * x and dbias (+)= column sums of dy, with the x that the last forward kept. The sums over
 rows are fp32 and are rounded once into dw and dbias. Enqueues.
 """
 mp_linear_backward_weight(linear, queue, dy, dw, dbias, flags) =
-    @waiting(82, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dw, dbias, flags)
+    @waiting(71, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dw, dbias, flags)
 
 """
 What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
 """
 mp_linear_describe(linear, buffer, capacity, needed) =
-    @waiting(83, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
+    @waiting(72, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
 
 """
 What the layer was made with.
 """
 mp_linear_get_desc(linear, desc) =
-    @waiting(84, Int32, (Ptr{mp_linear}, Ptr{mp_linear_desc},), linear, desc)
+    @waiting(73, Int32, (Ptr{mp_linear}, Ptr{mp_linear_desc},), linear, desc)
 
 """
 What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
@@ -2066,77 +1965,65 @@ there. mp_linear_quantize counts, too, so that its codes count again where they 
 forward with `saved` NULL (saved.h). Blocks.
 """
 mp_linear_get_stats(linear, operand, stats) =
-    @waiting(85, Int32, (Ptr{mp_linear}, Int32, Ptr{mp_linear_stats},), linear, operand, stats)
+    @waiting(74, Int32, (Ptr{mp_linear}, Int32, Ptr{mp_linear_stats},), linear, operand, stats)
 
 """
 Sets the counts of all operands to zero. Enqueues.
 """
 mp_linear_clear_stats(linear, queue) =
-    @waiting(86, Int32, (Ptr{mp_linear}, Ptr{mp_queue},), linear, queue)
+    @waiting(75, Int32, (Ptr{mp_linear}, Ptr{mp_queue},), linear, queue)
 
 """
 One sentence that names the recipe key to change where an operand saturates, underflows or is not finite;
 empty where all is well.
 """
 mp_linear_get_advice(linear, operand, buffer, capacity, needed) =
-    @waiting(87, Int32, (Ptr{mp_linear}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, operand, buffer, capacity, needed)
+    @waiting(76, Int32, (Ptr{mp_linear}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, operand, buffer, capacity, needed)
 
 """
 Has every so many steps' statistics handed to a function by mp_linear_end_step, and cleared after it.
 """
 mp_linear_set_monitor(linear, name, every, monitor, payload) =
-    @waiting(88, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Int32, Ptr{Cvoid}, Ptr{Cvoid},), linear, name, every, monitor, payload)
+    @waiting(77, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Int32, Ptr{Cvoid}, Ptr{Cvoid},), linear, name, every, monitor, payload)
 
 """
 Copies out what the layer must remember for training to go on bit for bit: delayed scales and amax histories.
 A few bytes for recipes without them. Blocks.
 """
 mp_linear_get_scaling(linear, buffer, capacity, needed) =
-    @waiting(89, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
+    @waiting(78, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
 
 """
 Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
 """
 mp_linear_set_scaling(linear, data, bytes) =
-    @waiting(90, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t,), linear, data, bytes)
-
-"""
-Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
-"""
-mp_linear_desc_init(desc, size) =
-    ccall(ADDRESSES[91], Int32, (Ptr{mp_linear_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
-"""
-mp_linear_stats_init(desc, size) =
-    ccall(ADDRESSES[92], Int32, (Ptr{mp_linear_stats}, Csize_t,), desc, size)
+    @waiting(79, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t,), linear, data, bytes)
 
 """
 One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
 kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
 """
 mp_optimizer_step_pointers(context, queue, args, slots, slot_count, scaler, stats) =
-    @waiting(93, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{mp_scaler}, Ptr{mp_optimizer_stats},), context, queue, args, slots, slot_count, scaler, stats)
+    @waiting(80, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{mp_scaler}, Ptr{mp_optimizer_stats},), context, queue, args, slots, slot_count, scaler, stats)
 
 """
 Makes an optimizer without groups. Freezes the recipe.
 """
 mp_optimizer_create(context, recipe, desc, out) =
-    @waiting(94, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, out)
+    @waiting(81, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, out)
 
 """
 Adds a group of parameters with its own hyperparameters.
 """
 mp_optimizer_add_group(optimizer, desc, index) =
-    @waiting(95, Int32, (Ptr{mp_optimizer}, Ptr{mp_param_group_desc}, Ptr{Int32},), optimizer, desc, index)
+    @waiting(82, Int32, (Ptr{mp_optimizer}, Ptr{mp_param_group_desc}, Ptr{Int32},), optimizer, desc, index)
 
 """
 Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
 first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
 """
 mp_optimizer_add_param(optimizer, group, desc, index) =
-    @waiting(96, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_desc}, Ptr{Int32},), optimizer, group, desc, index)
+    @waiting(83, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_desc}, Ptr{Int32},), optimizer, group, desc, index)
 
 """
 One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
@@ -2144,13 +2031,13 @@ for), then one fused pass. Does not wait to learn whether the step was skipped: 
 the layers of mp_optimizer_set_linears, and calls their monitors.
 """
 mp_optimizer_step(optimizer, queue, scaler) =
-    @waiting(97, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_scaler},), optimizer, queue, scaler)
+    @waiting(84, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_scaler},), optimizer, queue, scaler)
 
 """
 Sets all gradients to zero. Enqueues. Not needed under MP_OPTIMIZER_ZERO_GRAD.
 """
 mp_optimizer_zero_grad(optimizer, queue) =
-    @waiting(98, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(85, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
@@ -2162,39 +2049,39 @@ Replaces the layers named before. The optimizer keeps them alive. Blocks where r
 many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
 """
 mp_optimizer_set_linears(optimizer, linears, count) =
-    @waiting(99, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_linear}}, Int32,), optimizer, linears, count)
+    @waiting(86, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_linear}}, Int32,), optimizer, linears, count)
 
 """
 What the last step did. Blocks.
 """
 mp_optimizer_get_stats(optimizer, queue, stats) =
-    @waiting(100, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), optimizer, queue, stats)
+    @waiting(87, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), optimizer, queue, stats)
 
 """
 Sets the learning rate of a group from the next step on. Replaces a tensor of mp_optimizer_set_lr_tensor.
 """
 mp_optimizer_set_lr(optimizer, group, lr) =
-    @waiting(101, Int32, (Ptr{mp_optimizer}, Int32, Float64,), optimizer, group, lr)
+    @waiting(88, Int32, (Ptr{mp_optimizer}, Int32, Float64,), optimizer, group, lr)
 
 """
 Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
 neither in the norm nor in the finite check; its t stays. Groups are on at first.
 """
 mp_optimizer_set_enabled(optimizer, group, enabled) =
-    @waiting(102, Int32, (Ptr{mp_optimizer}, Int32, Int32,), optimizer, group, enabled)
+    @waiting(89, Int32, (Ptr{mp_optimizer}, Int32, Int32,), optimizer, group, enabled)
 
 """
 The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
 optimizer, the same on each.
 """
 mp_optimizer_set_max_grad_norm(optimizer, max_grad_norm) =
-    @waiting(103, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, max_grad_norm)
+    @waiting(90, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, max_grad_norm)
 
 """
 Gives the caller's reference back.
 """
 mp_optimizer_destroy(optimizer) =
-    @waiting(104, Cvoid, (Ptr{mp_optimizer},), optimizer)
+    @waiting(91, Cvoid, (Ptr{mp_optimizer},), optimizer)
 
 """
 Lets every step read a group's learning rate from a tensor, on the device and in the order of the step's queue: a
@@ -2202,64 +2089,64 @@ schedule that runs on the device, or a captured graph, needs neither the host no
 it is, without a check.
 """
 mp_optimizer_set_lr_tensor(optimizer, group, lr) =
-    @waiting(105, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_tensor},), optimizer, group, lr)
+    @waiting(92, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_tensor},), optimizer, group, lr)
 
 """
 Lets every step divide the gradients by a number in device memory, beside the scaler's scale: a count of
 micro-batches or tokens. Read like mp_optimizer_set_lr_tensor's; the norm is that of the divided gradients.
 """
 mp_optimizer_set_grad_scale_tensor(optimizer, grad_scale) =
-    @waiting(106, Int32, (Ptr{mp_optimizer}, Ptr{mp_tensor},), optimizer, grad_scale)
+    @waiting(93, Int32, (Ptr{mp_optimizer}, Ptr{mp_tensor},), optimizer, grad_scale)
 
 """
 grad_norm of the last step in device memory: one fp32 element that shares the optimizer's memory, for loops that log it
 without waiting.
 """
 mp_optimizer_get_grad_norm_tensor(optimizer, out) =
-    @waiting(107, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
+    @waiting(94, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
 
 """
 1 where the last step was skipped, else 0, likewise.
 """
 mp_optimizer_get_found_inf_tensor(optimizer, out) =
-    @waiting(108, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
+    @waiting(95, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
 
 """
 Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
 steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
 """
 mp_step_plan_create(context, args, slots, slot_count, out) =
-    @waiting(109, Int32, (Ptr{mp_context}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{Ptr{mp_step_plan}},), context, args, slots, slot_count, out)
+    @waiting(96, Int32, (Ptr{mp_context}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{Ptr{mp_step_plan}},), context, args, slots, slot_count, out)
 
 """
 A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
 """
 mp_step_plan_run(plan, queue, scaler) =
-    @waiting(110, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_scaler},), plan, queue, scaler)
+    @waiting(97, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_scaler},), plan, queue, scaler)
 
 """
 Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
 """
 mp_step_plan_set_args(plan, queue, args) =
-    @waiting(111, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_step_args},), plan, queue, args)
+    @waiting(98, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_step_args},), plan, queue, args)
 
 """
 What the plan was told last.
 """
 mp_step_plan_get_args(plan, args) =
-    @waiting(112, Int32, (Ptr{mp_step_plan}, Ptr{mp_step_args},), plan, args)
+    @waiting(99, Int32, (Ptr{mp_step_plan}, Ptr{mp_step_args},), plan, args)
 
 """
 What the last run did, and the steps taken so far. Blocks.
 """
 mp_step_plan_get_stats(plan, queue, stats) =
-    @waiting(113, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), plan, queue, stats)
+    @waiting(100, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), plan, queue, stats)
 
 """
 Gives the caller's reference back.
 """
 mp_step_plan_destroy(plan) =
-    @waiting(114, Cvoid, (Ptr{mp_step_plan},), plan)
+    @waiting(101, Cvoid, (Ptr{mp_step_plan},), plan)
 
 """
 Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
@@ -2269,7 +2156,7 @@ is another communicator, of ranks that do not share parameters. Implies MP_OPTIM
 before the step is not asked for: mp_scaler_combine.
 """
 mp_optimizer_set_norm_comm(optimizer, comm) =
-    @waiting(115, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm},), optimizer, comm)
+    @waiting(102, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm},), optimizer, comm)
 
 """
 A tensor of one parameter, by name: \"param\", \"grad\", \"exp_avg\", \"exp_avg_sq\", \"compensation\", \"master\"; and
@@ -2277,7 +2164,7 @@ for one of codes with a scale that scale, by its name and \"_scale_inv\". Conten
 steps. Parameters that are kept in fp32 have gradients and moments without scales, whatever the recipe says.
 """
 mp_optimizer_get_state(optimizer, index, state, out) =
-    @waiting(116, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Ptr{Ptr{mp_tensor}},), optimizer, index, state, out)
+    @waiting(103, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Ptr{Ptr{mp_tensor}},), optimizer, index, state, out)
 
 """
 The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
@@ -2292,7 +2179,7 @@ stored, for a checkpoint that goes on with the same bits: mp_optimizer_get_state
 optimi's moments are divided by 1 - beta^t already: multiply them before mp_optimizer_write_state. Blocks.
 """
 mp_optimizer_read_state(optimizer, queue, index, state, values) =
-    @waiting(117, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
+    @waiting(104, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
 
 """
 Stores values that came from elsewhere in a state: rounded once to nearest, with new scales where the state has
@@ -2302,123 +2189,87 @@ compensation, write the parameter, call mp_optimizer_sync_master, then write \"c
 must be finite, second moments not negative. Blocks.
 """
 mp_optimizer_write_state(optimizer, queue, index, state, values) =
-    @waiting(118, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
+    @waiting(105, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
 
 """
 After the caller wrote into parameters (a load, an average): master weights become the parameters, remainders and
 compensations zero. Enqueues; blocks for parameters with a scale.
 """
 mp_optimizer_sync_master(optimizer, queue, index) =
-    @waiting(119, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(106, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 Sets the count of steps and t of every group and parameter, to go on where a saved run stopped. Blocks.
 """
 mp_optimizer_set_step(optimizer, queue, step) =
-    @waiting(120, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int64,), optimizer, queue, step)
+    @waiting(107, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int64,), optimizer, queue, step)
 
 """
 t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
 is ahead: they count their own, which checkpoints keep. Blocks.
 """
 mp_optimizer_get_group_step(optimizer, queue, group, step) =
-    @waiting(121, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{Int64},), optimizer, queue, group, step)
+    @waiting(108, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{Int64},), optimizer, queue, group, step)
 
 """
 Sets t of one group alone, of all its parameters. Random numbers go by the count of mp_optimizer_set_step. Blocks.
 """
 mp_optimizer_set_group_step(optimizer, queue, group, step) =
-    @waiting(122, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Int64,), optimizer, queue, group, step)
+    @waiting(109, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Int64,), optimizer, queue, group, step)
 
 """
 What the optimizer was made with; the seed is a checkpoint's where one was loaded.
 """
 mp_optimizer_get_desc(optimizer, desc) =
-    @waiting(123, Int32, (Ptr{mp_optimizer}, Ptr{mp_optimizer_desc},), optimizer, desc)
+    @waiting(110, Int32, (Ptr{mp_optimizer}, Ptr{mp_optimizer_desc},), optimizer, desc)
 
 """
 Number of groups added.
 """
 mp_optimizer_get_group_count(optimizer, count) =
-    @waiting(124, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(111, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 A group as it is now: with what mp_optimizer_set_lr and mp_checkpoint_load have changed. A new group made with it is alike.
 """
 mp_optimizer_get_group(optimizer, group, desc) =
-    @waiting(125, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_group_desc},), optimizer, group, desc)
+    @waiting(112, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_group_desc},), optimizer, group, desc)
 
 """
 Whether a group is on.
 """
 mp_optimizer_get_enabled(optimizer, group, enabled) =
-    @waiting(126, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, group, enabled)
+    @waiting(113, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, group, enabled)
 
 """
 Number of parameters added.
 """
 mp_optimizer_get_param_count(optimizer, count) =
-    @waiting(127, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(114, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 A parameter's name.
 """
 mp_optimizer_get_param_name(optimizer, index, buffer, capacity, needed) =
-    @waiting(128, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, index, buffer, capacity, needed)
+    @waiting(115, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, index, buffer, capacity, needed)
 
 """
 A parameter's group.
 """
 mp_optimizer_get_param_group(optimizer, index, group) =
-    @waiting(129, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, index, group)
+    @waiting(116, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, index, group)
 
 """
 Bytes really held for the parameters added so far, by class.
 """
 mp_optimizer_get_memory(optimizer, report) =
-    @waiting(130, Int32, (Ptr{mp_optimizer}, Ptr{mp_memory_report},), optimizer, report)
-
-"""
-Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
-"""
-mp_optimizer_desc_init(desc, size) =
-    ccall(ADDRESSES[131], Int32, (Ptr{mp_optimizer_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
-"""
-mp_param_group_desc_init(desc, size) =
-    ccall(ADDRESSES[132], Int32, (Ptr{mp_param_group_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
-"""
-mp_param_desc_init(desc, size) =
-    ccall(ADDRESSES[133], Int32, (Ptr{mp_param_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
-"""
-mp_optimizer_stats_init(desc, size) =
-    ccall(ADDRESSES[134], Int32, (Ptr{mp_optimizer_stats}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
-"""
-mp_step_slot_init(desc, size) =
-    ccall(ADDRESSES[135], Int32, (Ptr{mp_step_slot}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
-"""
-mp_step_args_init(desc, size) =
-    ccall(ADDRESSES[136], Int32, (Ptr{mp_step_args}, Csize_t,), desc, size)
+    @waiting(117, Int32, (Ptr{mp_optimizer}, Ptr{mp_memory_report},), optimizer, report)
 
 """
 Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
 """
 mp_tensor_create_quantized(context, desc, quant, out) =
-    @waiting(137, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Ptr{mp_tensor}},), context, desc, quant, out)
+    @waiting(118, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Ptr{mp_tensor}},), context, desc, quant, out)
 
 """
 Rounds source to codes, and computes their scales by the destination's rule. Enqueues.
@@ -2427,127 +2278,103 @@ exact. Infinity and NaN stay visible: NaN in fp8_e4m3, themselves in fp8_e5m2 an
 The scale of a block never is infinite or negative, whatever its elements are.
 """
 mp_tensor_quantize(source, queue, destination, transposed, args, stats) =
-    @waiting(138, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_quantize_args}, Ptr{mp_quant_stats},), source, queue, destination, transposed, args, stats)
+    @waiting(119, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_quantize_args}, Ptr{mp_quant_stats},), source, queue, destination, transposed, args, stats)
 
 """
 destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
 """
 mp_tensor_dequantize(source, queue, destination) =
-    @waiting(139, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
+    @waiting(120, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
 
 """
 The scales (scale_inv) of a quantized tensor: [rows of blocks, columns of blocks], row-major, fp32, e8m0 or
 fp8_e4m3. The handle shares their memory, which changes with every quantization.
 """
 mp_tensor_get_scales(tensor, out) =
-    @waiting(140, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
+    @waiting(121, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
 
 """
 How many scales a matrix has.
 """
 mp_tensor_get_scale_grid(quant, rows, columns, grid_rows, grid_columns, dtype) =
-    ccall(ADDRESSES[141], Int32, (Ptr{mp_quant_desc}, Int64, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int32},), quant, rows, columns, grid_rows, grid_columns, dtype)
+    ccall(ADDRESSES[122], Int32, (Ptr{mp_quant_desc}, Int64, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int32},), quant, rows, columns, grid_rows, grid_columns, dtype)
 
 """
 Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
 holds for all three pieces.
 """
 mp_tensor_wrap_quantized(context, desc, quant, codes, scale_inv, amax, deleter, payload, out) =
-    @waiting(142, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, quant, codes, scale_inv, amax, deleter, payload, out)
+    @waiting(123, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, quant, codes, scale_inv, amax, deleter, payload, out)
 
 """
 mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
 returns.
 """
 mp_tensor_quantize_pointers(context, queue, source, source_dtype, quant, destination, args) =
-    @waiting(143, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{mp_quant_desc}, Ptr{mp_quantized_memory}, Ptr{mp_quantize_args},), context, queue, source, source_dtype, quant, destination, args)
+    @waiting(124, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{mp_quant_desc}, Ptr{mp_quantized_memory}, Ptr{mp_quantize_args},), context, queue, source, source_dtype, quant, destination, args)
 
 """
 mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
 returns.
 """
 mp_tensor_dequantize_pointers(context, queue, source, quant, destination, destination_dtype) =
-    @waiting(144, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_quantized_memory}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Int32,), context, queue, source, quant, destination, destination_dtype)
+    @waiting(125, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_quantized_memory}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Int32,), context, queue, source, quant, destination, destination_dtype)
 
 """
 How a tensor is quantized.
 """
 mp_tensor_get_quant_desc(tensor, desc) =
-    @waiting(145, Int32, (Ptr{mp_tensor}, Ptr{mp_quant_desc},), tensor, desc)
+    @waiting(126, Int32, (Ptr{mp_tensor}, Ptr{mp_quant_desc},), tensor, desc)
 
 """
 The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
 the tensor's memory.
 """
 mp_tensor_get_quantized_amax(tensor, out) =
-    @waiting(146, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
-
-"""
-Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
-"""
-mp_quant_desc_init(desc, size) =
-    ccall(ADDRESSES[147], Int32, (Ptr{mp_quant_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
-"""
-mp_quant_stats_init(desc, size) =
-    ccall(ADDRESSES[148], Int32, (Ptr{mp_quant_stats}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
-"""
-mp_quantize_args_init(desc, size) =
-    ccall(ADDRESSES[149], Int32, (Ptr{mp_quantize_args}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
-"""
-mp_quantized_memory_init(desc, size) =
-    ccall(ADDRESSES[150], Int32, (Ptr{mp_quantized_memory}, Csize_t,), desc, size)
+    @waiting(127, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
 
 """
 Waits for the context's default queue. Blocks.
 """
 mp_context_sync(context) =
-    @waiting(151, Int32, (Ptr{mp_context},), context)
+    @waiting(128, Int32, (Ptr{mp_context},), context)
 
 """
 Makes a queue on the context's device.
 """
 mp_queue_create(context, out) =
-    @waiting(152, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_queue}},), context, out)
+    @waiting(129, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_queue}},), context, out)
 
 """
 Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
 """
 mp_queue_sync(queue) =
-    @waiting(153, Int32, (Ptr{mp_queue},), queue)
+    @waiting(130, Int32, (Ptr{mp_queue},), queue)
 
 """
 Gives the caller's reference back; the queue ends when its work is done.
 """
 mp_queue_destroy(queue) =
-    @waiting(154, Cvoid, (Ptr{mp_queue},), queue)
+    @waiting(131, Cvoid, (Ptr{mp_queue},), queue)
 
 """
 Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
 """
 mp_queue_wrap_native(context, native, out) =
-    @waiting(155, Int32, (Ptr{mp_context}, Ptr{Cvoid}, Ptr{Ptr{mp_queue}},), context, native, out)
+    @waiting(132, Int32, (Ptr{mp_context}, Ptr{Cvoid}, Ptr{Ptr{mp_queue}},), context, native, out)
 
 """
 The stream under a queue, for work of one's own between the library's. It stays whose it was. Enqueues nothing.
 """
 mp_queue_get_native(queue, native, size) =
-    @waiting(156, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, native, size)
+    @waiting(133, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, native, size)
 
 """
 The most memory that work on this queue has held at once for a while (rounded operands, sums), as mp_queue_set_workspace
 needs it: run one step, ask, and hand so much over. Enqueues nothing.
 """
 mp_queue_get_workspace_peak(queue, bytes) =
-    @waiting(157, Int32, (Ptr{mp_queue}, Ptr{Csize_t},), queue, bytes)
+    @waiting(134, Int32, (Ptr{mp_queue}, Ptr{Csize_t},), queue, bytes)
 
 """
 Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
@@ -2555,19 +2382,19 @@ with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. 
 there, nor what oneDNN takes for itself; cuBLASLt's workspace is. Blocks.
 """
 mp_queue_set_workspace(queue, memory, bytes) =
-    @waiting(158, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, memory, bytes)
+    @waiting(135, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, memory, bytes)
 
 """
 What mp_queue_set_workspace was given. Enqueues nothing.
 """
 mp_queue_get_workspace(queue, memory, bytes) =
-    @waiting(159, Int32, (Ptr{mp_queue}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), queue, memory, bytes)
+    @waiting(136, Int32, (Ptr{mp_queue}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), queue, memory, bytes)
 
 """
 Makes a recipe from a preset.
 """
 mp_recipe_create(context, name, out) =
-    @waiting(160, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, name, out)
+    @waiting(137, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, name, out)
 
 """
 The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on the
@@ -2575,7 +2402,7 @@ context's device. Give the same values as mp_param_desc.init_fp32 too, so that a
 rounding them loses. Blocks.
 """
 mp_recipe_create_weight(context, recipe, ndim, shape, values, out) =
-    @waiting(161, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
+    @waiting(138, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
 
 """
 The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
@@ -2583,49 +2410,49 @@ fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slic
 mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
 """
 mp_recipe_create_weight_codes(context, recipe, ndim, shape, values, out) =
-    @waiting(162, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
+    @waiting(139, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
 
 """
 Gives the caller's reference back.
 """
 mp_recipe_destroy(recipe) =
-    @waiting(163, Cvoid, (Ptr{mp_recipe},), recipe)
+    @waiting(140, Cvoid, (Ptr{mp_recipe},), recipe)
 
 """
 Sets a key that holds a string.
 """
 mp_recipe_set_string(recipe, key, value) =
-    @waiting(164, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{UInt8},), recipe, key, value)
+    @waiting(141, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{UInt8},), recipe, key, value)
 
 """
 Sets a key that holds a floating-point number.
 """
 mp_recipe_set_float(recipe, key, value) =
-    @waiting(165, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Float64,), recipe, key, value)
+    @waiting(142, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Float64,), recipe, key, value)
 
 """
 Sets a key that holds an integer.
 """
 mp_recipe_set_int(recipe, key, value) =
-    @waiting(166, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Int64,), recipe, key, value)
+    @waiting(143, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Int64,), recipe, key, value)
 
 """
 Reads a key that holds a string.
 """
 mp_recipe_get_string(recipe, key, value) =
-    @waiting(167, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Ptr{UInt8}},), recipe, key, value)
+    @waiting(144, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Ptr{UInt8}},), recipe, key, value)
 
 """
 Reads a key that holds a floating-point number.
 """
 mp_recipe_get_float(recipe, key, value) =
-    @waiting(168, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Float64},), recipe, key, value)
+    @waiting(145, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Float64},), recipe, key, value)
 
 """
 Reads a key that holds an integer.
 """
 mp_recipe_get_int(recipe, key, value) =
-    @waiting(169, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Int64},), recipe, key, value)
+    @waiting(146, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Int64},), recipe, key, value)
 
 """
 Makes a recipe from JSON: {\"recipe\": \"preset\", \"key\": value, ...}. \"recipe\" defaults to \"fp32\"; keys are
@@ -2633,100 +2460,88 @@ the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and imp
 refused with all reasons. At most 1 MiB.
 """
 mp_recipe_create_from_json(context, json, length, out) =
-    @waiting(170, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Ptr{mp_recipe}},), context, json, length, out)
+    @waiting(147, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Ptr{mp_recipe}},), context, json, length, out)
 
 """
 Makes a recipe from a JSON file. Blocks.
 """
 mp_recipe_create_from_file(context, path, out) =
-    @waiting(171, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, path, out)
+    @waiting(148, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, path, out)
 
 """
 The recipe as JSON in canonical form: every key, in the order of mp_recipe_get_key_info. Read back by
 mp_recipe_create_from_json it gives the same recipe.
 """
 mp_recipe_to_json(recipe, buffer, capacity, needed) =
-    @waiting(172, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
+    @waiting(149, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
 
 """
 Checks the combination and reports every problem at once in mp_last_error_message().
 """
 mp_recipe_validate(recipe) =
-    @waiting(173, Int32, (Ptr{mp_recipe},), recipe)
+    @waiting(150, Int32, (Ptr{mp_recipe},), recipe)
 
 """
 A copy that can be changed, also of a recipe that is in use.
 """
 mp_recipe_clone(recipe, out) =
-    @waiting(174, Int32, (Ptr{mp_recipe}, Ptr{Ptr{mp_recipe}},), recipe, out)
+    @waiting(151, Int32, (Ptr{mp_recipe}, Ptr{Ptr{mp_recipe}},), recipe, out)
 
 """
 Whether something uses the recipe, so that it can no longer change.
 """
 mp_recipe_get_frozen(recipe, frozen) =
-    @waiting(175, Int32, (Ptr{mp_recipe}, Ptr{Int32},), recipe, frozen)
+    @waiting(152, Int32, (Ptr{mp_recipe}, Ptr{Int32},), recipe, frozen)
 
 """
 Why the device's choice fell on this preset, in words; empty for a recipe that was not made by \"auto\".
 """
 mp_recipe_get_reason(recipe, buffer, capacity, needed) =
-    @waiting(176, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
+    @waiting(153, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
 
 """
 Number of presets.
 """
 mp_recipe_preset_count() =
-    ccall(ADDRESSES[177], Int32, ())
+    ccall(ADDRESSES[154], Int32, ())
 
 """
 Name and one-line description of a preset.
 """
 mp_recipe_get_preset_info(index, name, text) =
-    ccall(ADDRESSES[178], Int32, (Int32, Ptr{Ptr{UInt8}}, Ptr{Ptr{UInt8}},), index, name, text)
+    ccall(ADDRESSES[155], Int32, (Int32, Ptr{Ptr{UInt8}}, Ptr{Ptr{UInt8}},), index, name, text)
 
 """
 Number of keys.
 """
 mp_recipe_key_count() =
-    ccall(ADDRESSES[179], Int32, ())
+    ccall(ADDRESSES[156], Int32, ())
 
 """
 Everything about one key.
 """
 mp_recipe_get_key_info(index, desc) =
-    ccall(ADDRESSES[180], Int32, (Int32, Ptr{mp_recipe_key_desc},), index, desc)
+    ccall(ADDRESSES[157], Int32, (Int32, Ptr{mp_recipe_key_desc},), index, desc)
 
 """
 Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
 scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
 """
 mp_recipe_plan_memory(recipe, rule, parameter_count, report) =
-    @waiting(181, Int32, (Ptr{mp_recipe}, Int32, Int64, Ptr{mp_memory_report},), recipe, rule, parameter_count, report)
+    @waiting(158, Int32, (Ptr{mp_recipe}, Int32, Int64, Ptr{mp_memory_report},), recipe, rule, parameter_count, report)
 
 """
 The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
 """
 mp_recipe_plan_memory_of_tensors(recipe, rule, counts, tensor_count, report) =
-    @waiting(182, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, report)
-
-"""
-Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
-"""
-mp_recipe_key_desc_init(desc, size) =
-    ccall(ADDRESSES[183], Int32, (Ptr{mp_recipe_key_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
-"""
-mp_memory_report_init(desc, size) =
-    ccall(ADDRESSES[184], Int32, (Ptr{mp_memory_report}, Csize_t,), desc, size)
+    @waiting(159, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, report)
 
 """
 The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
 largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
 """
 mp_comm_all_reduce(comm, queue, desc, sources, source_count, destination, request) =
-    @waiting(185, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, destination, request)
+    @waiting(160, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, destination, request)
 
 """
 Rank r gets the sum of its share of all ranks' elements: those from counts[0] + ... + counts[r - 1] on. Shares may be
@@ -2734,32 +2549,26 @@ empty. The destination may be fp32, or fp16 or bf16, to which the sum is rounded
 is not finite in the sum. Blocks, unless it has a request; what is enqueued on the queue comes first.
 """
 mp_comm_reduce_scatter(comm, queue, desc, sources, source_count, counts, destination, request) =
-    @waiting(186, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, counts, destination, request)
+    @waiting(161, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, counts, destination, request)
 
 """
 Every rank gets all ranks' values in wire_dtype: of fp8 all get the decoded ones, the owner too. Of the descriptor,
 order, slots, accumulate and the gather's fields are not read. Blocks, unless it has a request.
 """
 mp_comm_all_gather_values(comm, queue, desc, shard, counts, destination, request) =
-    @waiting(187, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{mp_tensor}, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, shard, counts, destination, request)
+    @waiting(162, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{mp_tensor}, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, shard, counts, destination, request)
 
 """
 Bytes that so many elements take on the wire, scales included.
 """
 mp_comm_get_wire_bytes(count, dtype, scale, bytes) =
-    ccall(ADDRESSES[188], Int32, (Int64, Int32, Int32, Ptr{Int64},), count, dtype, scale, bytes)
-
-"""
-Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
-"""
-mp_comm_reduce_desc_init(desc, size) =
-    ccall(ADDRESSES[189], Int32, (Ptr{mp_comm_reduce_desc}, Csize_t,), desc, size)
+    ccall(ADDRESSES[163], Int32, (Int64, Int32, Int32, Ptr{Int64},), count, dtype, scale, bytes)
 
 """
 Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
 """
 mp_saved_create(linear, out) =
-    @waiting(190, Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
+    @waiting(164, Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
 
 """
 mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
@@ -2767,39 +2576,39 @@ x may be codes (a quantized tensor). In the form of the product they serve as th
 (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
 """
 mp_linear_forward_saved(linear, queue, x, y, saved, flags) =
-    @waiting(191, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_saved}, UInt32,), linear, queue, x, y, saved, flags)
+    @waiting(165, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_saved}, UInt32,), linear, queue, x, y, saved, flags)
 
 """
 mp_linear_backward with what that forward kept. It stays there: a second backward may follow. Enqueues. dy may be codes,
 as x may; dbias is then the sum of their values.
 """
 mp_linear_backward_saved(linear, queue, saved, dy, dx, dw, dbias, flags) =
-    @waiting(192, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_saved}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, saved, dy, dx, dw, dbias, flags)
+    @waiting(166, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_saved}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, saved, dy, dx, dw, dbias, flags)
 
 """
 Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
 """
 mp_linear_get_saved_bytes(linear, rows, bytes) =
-    @waiting(193, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
+    @waiting(167, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
 
 """
 Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
 are taken to be at the new one: copy them first. A saved whose x lies in the library's memory cannot be moved.
 """
 mp_saved_set_memory(saved, memory, bytes) =
-    @waiting(194, Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
+    @waiting(168, Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
 
 """
 The caller's memory that mp_saved_set_memory named.
 """
 mp_saved_get_memory(saved, memory, bytes) =
-    @waiting(195, Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
+    @waiting(169, Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
 
 """
 Gives the caller's reference back.
 """
 mp_saved_destroy(saved) =
-    @waiting(196, Cvoid, (Ptr{mp_saved},), saved)
+    @waiting(170, Cvoid, (Ptr{mp_saved},), saved)
 
 """
 How dw in fp16 or bf16 is rounded from now on, by mp_linear_backward too. Under MP_ROUND_STOCHASTIC the product is added
@@ -2807,39 +2616,39 @@ to dw in fp32 and rounded once, by the bits of (seed, uid, element, step, microb
 A dw in fp32 is not rounded.
 """
 mp_linear_set_gradient_rounding(linear, desc) =
-    @waiting(197, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(171, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 What mp_linear_set_gradient_rounding was told.
 """
 mp_linear_get_gradient_rounding(linear, desc) =
-    @waiting(198, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(172, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
 """
 mp_linear_get_operand_form(linear, product, operand, dtype, quant) =
-    @waiting(199, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
+    @waiting(173, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
 
 """
 Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
 counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
 """
 mp_linear_quantize(linear, queue, product, operand, source, codes) =
-    @waiting(200, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int32, Int32, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, product, operand, source, codes)
+    @waiting(174, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int32, Int32, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, product, operand, source, codes)
 
 """
 Has products take these codes of the caller's instead of rounding the weight: who changes the weight makes them anew.
 Their amax enters the delayed scale. Kept alive.
 """
 mp_linear_set_weight_codes(linear, fprop, dgrad) =
-    @waiting(201, Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
+    @waiting(175, Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
 
 """
 What mp_linear_set_weight_codes was given.
 """
 mp_linear_get_weight_codes(linear, product, out) =
-    @waiting(202, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
+    @waiting(176, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
 
 """
 The delayed scale of an operand, for kernels of the caller's that make codes: what x is multiplied by before it is
@@ -2847,95 +2656,83 @@ rounded; scale_inv = RN(1 / multiply). One fp32 element in device memory that mo
 first steps of a recipe with a warm-up it is not used.
 """
 mp_linear_get_multiply_tensor(linear, operand, out) =
-    @waiting(203, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
+    @waiting(177, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
 
 """
 Makes the scaler a recipe asks for; for a recipe without loss scaling one of kind MP_SCALER_NONE, so that
 the caller's loop is the same for every recipe. Freezes the recipe.
 """
 mp_scaler_create_from_recipe(context, recipe, out) =
-    @waiting(204, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
+    @waiting(178, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
 
 """
 Makes a scaler on the context's device.
 """
 mp_scaler_create(context, desc, out) =
-    @waiting(205, Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
+    @waiting(179, Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
 
 """
 The loss scale as it is after all enqueued work. Blocks.
 """
 mp_scaler_get_scale(scaler, queue, scale) =
-    @waiting(206, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{Float64},), scaler, queue, scale)
+    @waiting(180, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{Float64},), scaler, queue, scale)
 
 """
 Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
 """
 mp_scaler_update(scaler, queue) =
-    @waiting(207, Int32, (Ptr{mp_scaler}, Ptr{mp_queue},), scaler, queue)
+    @waiting(181, Int32, (Ptr{mp_scaler}, Ptr{mp_queue},), scaler, queue)
 
 """
 Gives the caller's reference back.
 """
 mp_scaler_destroy(scaler) =
-    @waiting(208, Cvoid, (Ptr{mp_scaler},), scaler)
+    @waiting(182, Cvoid, (Ptr{mp_scaler},), scaler)
 
 """
 Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
 found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
 """
 mp_scaler_check_pointers(scaler, queue, count, grads, dtypes, elements) =
-    @waiting(209, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Int64, Ptr{Ptr{Cvoid}}, Ptr{Int32}, Ptr{Int64},), scaler, queue, count, grads, dtypes, elements)
+    @waiting(183, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Int64, Ptr{Ptr{Cvoid}}, Ptr{Int32}, Ptr{Int64},), scaler, queue, count, grads, dtypes, elements)
 
 """
 The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
 without waiting. 1 of a scaler of kind MP_SCALER_NONE.
 """
 mp_scaler_get_scale_tensor(scaler, out) =
-    @waiting(210, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(184, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf, 0 or 1, likewise. Kernels of the caller's may write it before mp_scaler_update: the maximum over ranks, say.
 """
 mp_scaler_get_found_inf_tensor(scaler, out) =
-    @waiting(211, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(185, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that hold other
 parameters. One small message. Blocks.
 """
 mp_scaler_combine(scaler, queue, comm) =
-    @waiting(212, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_comm},), scaler, queue, comm)
+    @waiting(186, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_comm},), scaler, queue, comm)
 
 """
 Reads the whole state. Blocks.
 """
 mp_scaler_get_state(scaler, queue, state) =
-    @waiting(213, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
+    @waiting(187, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
 
 """
 Replaces the whole state, to go on exactly where a saved run stopped. Blocks.
 """
 mp_scaler_set_state(scaler, queue, state) =
-    @waiting(214, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
+    @waiting(188, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
 
 """
 Fills a descriptor with the rule of a known system.
 """
 mp_scaler_desc_preset(desc, size, name) =
-    ccall(ADDRESSES[215], Int32, (Ptr{mp_scaler_desc}, Csize_t, Ptr{UInt8},), desc, size, name)
-
-"""
-Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
-"""
-mp_scaler_desc_init(desc, size) =
-    ccall(ADDRESSES[216], Int32, (Ptr{mp_scaler_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
-"""
-mp_scaler_state_init(desc, size) =
-    ccall(ADDRESSES[217], Int32, (Ptr{mp_scaler_state}, Csize_t,), desc, size)
+    ccall(ADDRESSES[189], Int32, (Ptr{mp_scaler_desc}, Csize_t, Ptr{UInt8},), desc, size, name)
 
 """
 As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
@@ -2943,14 +2740,14 @@ own from `comm`, which may be destroyed after. Every rank then adds the same gro
 the same names, shapes and values. Blocks.
 """
 mp_optimizer_create_sharded(context, recipe, desc, comm, sharding, out) =
-    @waiting(218, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{mp_comm}, Ptr{mp_sharding_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, comm, sharding, out)
+    @waiting(190, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{mp_comm}, Ptr{mp_sharding_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, comm, sharding, out)
 
 """
 Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
 weights'. The first step does it where nobody has. No parameter can be added after it. Blocks.
 """
 mp_optimizer_shard(optimizer, queue) =
-    @waiting(219, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(191, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
@@ -2964,7 +2761,7 @@ and from stage 2 on, once a microbatch if wanted: what left is added to what lef
 Enqueues; blocks for a bucket that leaves.
 """
 mp_optimizer_grad_ready(optimizer, queue, index) =
-    @waiting(220, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(192, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
@@ -2972,14 +2769,14 @@ zeroed. Needed after each of this rank's slots where it has several; nothing els
 buckets that leave.
 """
 mp_optimizer_end_microbatch(optimizer, queue) =
-    @waiting(221, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(193, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
 Enqueues.
 """
 mp_optimizer_acquire_grad(optimizer, queue, index) =
-    @waiting(222, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(194, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
@@ -2987,33 +2784,33 @@ under way, for layers to come. Every rank names the same parameters in the same 
 Blocks until this rank's own slices are ready to be sent.
 """
 mp_optimizer_gather_begin(optimizer, queue, indices, count) =
-    @waiting(223, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(195, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Returns when these parameters are whole. Blocks. Does nothing in other stages.
 """
 mp_optimizer_gather_wait(optimizer, queue, indices, count) =
-    @waiting(224, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(196, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Gives the parameters' memory back; what was written there is lost, unless mp_optimizer_sync_master took it. A step
 does it for all. Blocks. Does nothing in other stages.
 """
 mp_optimizer_gather_free(optimizer, queue, indices, count) =
-    @waiting(225, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(197, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Which elements of a parameter a rank owns.
 """
 mp_optimizer_get_slice(optimizer, index, rank, start, count) =
-    @waiting(226, Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
+    @waiting(198, Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
 
 """
 Whether messages move while the caller computes, and how many have. What the thread finished was over before the
 step, or whoever waits, asked for it.
 """
 mp_optimizer_get_progress(optimizer, progress) =
-    @waiting(227, Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
+    @waiting(199, Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
 
 """
 FP8-LM's factor mu of a gradient that ranks reduce under a shared scale (grad.reduce.scale \"shared\"): it begins at 1 /
@@ -3021,13 +2818,13 @@ sqrt(ranks), is halved by a step whose sum had to clip more than 1e-5 of its ele
 1000 steps that had not. Codes are made under it rounded down to a power of two. A checkpoint keeps it.
 """
 mp_optimizer_get_grad_mu(optimizer, index, mu) =
-    @waiting(228, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
+    @waiting(200, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
 
 """
 What this rank has sent for this optimizer.
 """
 mp_optimizer_get_traffic(optimizer, traffic) =
-    @waiting(229, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm_traffic},), optimizer, traffic)
+    @waiting(201, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm_traffic},), optimizer, traffic)
 
 """
 mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
@@ -3036,82 +2833,64 @@ own elements, and of what every rank has. The one scale of a weight or gradient 
 matrix; mp_recipe_plan_tensors knows others.
 """
 mp_recipe_plan_memory_sharded(recipe, rule, counts, tensor_count, sharding, rank, ranks, report) =
-    @waiting(230, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
+    @waiting(202, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
 
 """
 Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
 as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
 """
 mp_recipe_plan_tensors(recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic) =
-    @waiting(231, Int32, (Ptr{mp_recipe}, Ptr{mp_planned_tensor}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report}, Ptr{mp_comm_traffic},), recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic)
-
-"""
-Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
-"""
-mp_planned_tensor_init(desc, size) =
-    ccall(ADDRESSES[232], Int32, (Ptr{mp_planned_tensor}, Csize_t,), desc, size)
-
-"""
-Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
-"""
-mp_sharding_desc_init(desc, size) =
-    ccall(ADDRESSES[233], Int32, (Ptr{mp_sharding_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
-"""
-mp_sharding_progress_init(desc, size) =
-    ccall(ADDRESSES[234], Int32, (Ptr{mp_sharding_progress}, Csize_t,), desc, size)
+    @waiting(203, Int32, (Ptr{mp_recipe}, Ptr{mp_planned_tensor}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report}, Ptr{mp_comm_traffic},), recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic)
 
 """
 Symbolic name of a code, for logs (\"MP_STATUS_INVALID_SHAPE\").
 """
 mp_status_string(status) =
-    ccall(ADDRESSES[235], Ptr{UInt8}, (Int32,), status)
+    ccall(ADDRESSES[204], Ptr{UInt8}, (Int32,), status)
 
 """
 What went wrong in this thread's last call, in one line: the argument, what was found, what was
 expected, what to do. Every call except the query functions of this header and mp_*_destroy clears it on entry.
 """
 mp_last_error_message() =
-    ccall(ADDRESSES[236], Ptr{UInt8}, ())
+    ccall(ADDRESSES[205], Ptr{UInt8}, ())
 
 """
 Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
 """
 mp_last_error_copy(buffer, capacity, needed) =
-    ccall(ADDRESSES[237], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
+    ccall(ADDRESSES[206], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
 
 """
 Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
 """
 mp_tensor_create(context, desc, out) =
-    @waiting(238, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
+    @waiting(207, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
 
 """
 Copies from host memory into a tensor. Blocks.
 """
 mp_tensor_write(tensor, queue, data, bytes) =
-    @waiting(239, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(208, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies a tensor into host memory. Blocks.
 """
 mp_tensor_read(tensor, queue, data, bytes) =
-    @waiting(240, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(209, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies elements between tensors of the same type and number of elements, on the same or on different
 devices. Enqueues. Overlapping memory is refused.
 """
 mp_tensor_copy(source, queue, destination) =
-    @waiting(241, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
+    @waiting(210, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
 
 """
 Sets every byte to zero. Enqueues.
 """
 mp_tensor_zero(tensor, queue) =
-    @waiting(242, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
+    @waiting(211, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
 
 """
 Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
@@ -3120,13 +2899,13 @@ Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro
 threads or device.
 """
 mp_tensor_cast(source, queue, destination, desc) =
-    @waiting(243, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
+    @waiting(212, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
 
 """
 Gives the caller's reference back.
 """
 mp_tensor_destroy(tensor) =
-    @waiting(244, Cvoid, (Ptr{mp_tensor},), tensor)
+    @waiting(213, Cvoid, (Ptr{mp_tensor},), tensor)
 
 """
 Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
@@ -3134,7 +2913,7 @@ size, and stay valid until the deleter runs (or, without one, until the tensor a
 destroyed).
 """
 mp_tensor_wrap(context, desc, data, deleter, payload, out) =
-    @waiting(245, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
+    @waiting(214, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
 
 """
 Some elements of a tensor as a tensor of their own, without a copy: rows of an embedding, the Q of a QKV weight, one expert
@@ -3142,75 +2921,63 @@ of a stack. What is written through one is seen through the other, and caches of
 tensor alive, and its memory in its place (of a sharded parameter it cannot be given back meanwhile).
 """
 mp_tensor_create_view(tensor, offset, ndim, shape, out) =
-    @waiting(246, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
+    @waiting(215, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
 
 """
 Type, shape and device of a tensor.
 """
 mp_tensor_get_desc(tensor, desc) =
-    @waiting(247, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
+    @waiting(216, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
 
 """
 The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
 """
 mp_tensor_get_data(tensor, data) =
-    @waiting(248, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
+    @waiting(217, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
 
 """
 mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
 """
 mp_tensor_cast_pointers(context, queue, source, source_dtype, destination, destination_dtype, count, desc) =
-    @waiting(249, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
+    @waiting(218, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
 
 """
 Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
 Enqueues.
 """
 mp_tensor_amax(tensor, queue, amax) =
-    @waiting(250, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
-
-"""
-Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
-"""
-mp_tensor_desc_init(desc, size) =
-    ccall(ADDRESSES[251], Int32, (Ptr{mp_tensor_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
-"""
-mp_cast_desc_init(desc, size) =
-    ccall(ADDRESSES[252], Int32, (Ptr{mp_cast_desc}, Csize_t,), desc, size)
+    @waiting(219, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
 
 """
 Name of an element type as recipes and messages spell it (\"bf16\", \"fp8_e4m3\", ...).
 """
 mp_dtype_name(dtype) =
-    ccall(ADDRESSES[253], Ptr{UInt8}, (Int32,), dtype)
+    ccall(ADDRESSES[220], Ptr{UInt8}, (Int32,), dtype)
 
 """
 The inverse of mp_dtype_name.
 """
 mp_dtype_from_name(name) =
-    ccall(ADDRESSES[254], Int32, (Ptr{UInt8},), name)
+    ccall(ADDRESSES[221], Int32, (Ptr{UInt8},), name)
 
 """
 Bytes of one element.
 """
 mp_dtype_size(dtype) =
-    ccall(ADDRESSES[255], Csize_t, (Int32,), dtype)
+    ccall(ADDRESSES[222], Csize_t, (Int32,), dtype)
 
 """
 Version of the loaded library, in the form of MP_VERSION. From 0.2 on all 0.x versions are additive: a program
 compiled against header version H works with every library whose version is at least H.
 """
 mp_library_version() =
-    ccall(ADDRESSES[256], UInt32, ())
+    ccall(ADDRESSES[223], UInt32, ())
 
 """
 Version, compiler, and what was built in, as one line of text for bug reports.
 """
 mp_library_build_info() =
-    ccall(ADDRESSES[257], Ptr{UInt8}, ())
+    ccall(ADDRESSES[224], Ptr{UInt8}, ())
 
 """
 Ends the library's own run-time systems (its private Kokkos). Final: later calls that need a device
@@ -3218,7 +2985,7 @@ fail with MP_STATUS_BAD_STATE. Never needed before a normal exit. Refused while 
 Blocks.
 """
 mp_library_shutdown() =
-    @waiting(258, Int32, ())
+    @waiting(225, Int32, ())
 
 """
 Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
@@ -3226,20 +2993,20 @@ guard has seen, here or in the checkpoint that was loaded, stays in the window. 
 next step. Blocks.
 """
 mp_optimizer_set_guard(optimizer, queue, desc) =
-    @waiting(259, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_guard_desc},), optimizer, queue, desc)
+    @waiting(226, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_guard_desc},), optimizer, queue, desc)
 
 """
 The guard as it is.
 """
 mp_optimizer_get_guard(optimizer, desc) =
-    @waiting(260, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
+    @waiting(227, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
 
 """
 Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the
 optimizer and the guard watches the loss, it is the same number on all, such as the mean over the ranks.
 """
 mp_optimizer_set_loss(optimizer, loss) =
-    @waiting(261, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, loss)
+    @waiting(228, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, loss)
 
 """
 Keeps the last steps. Each mp_optimizer_step then waits for its own decision on an accelerator. Of the first step that is
@@ -3249,38 +3016,26 @@ parameters. With a path it writes the records and what the layers counted as one
 log and fails no step. Begins anew: records, call and bad tensor are forgotten.
 """
 mp_optimizer_set_history(optimizer, steps, path) =
-    @waiting(262, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8},), optimizer, steps, path)
+    @waiting(229, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8},), optimizer, steps, path)
 
 """
 Number of records there are: of the steps since the history began, or as many as it keeps.
 """
 mp_optimizer_get_record_count(optimizer, count) =
-    @waiting(263, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(230, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 One record of the history.
 """
 mp_optimizer_get_record(optimizer, index, record) =
-    @waiting(264, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_step_record},), optimizer, index, record)
+    @waiting(231, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_step_record},), optimizer, index, record)
 
 """
 The first tensor that was not finite, in the first step that was skipped for it, in words such as
 \"the gradient of 'h0.qkv.weight'\". Empty: there was no such step since the history began.
 """
 mp_optimizer_get_bad_tensor(optimizer, buffer, capacity, needed) =
-    @waiting(265, Int32, (Ptr{mp_optimizer}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, buffer, capacity, needed)
-
-"""
-Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
-"""
-mp_guard_desc_init(desc, size) =
-    ccall(ADDRESSES[266], Int32, (Ptr{mp_guard_desc}, Csize_t,), desc, size)
-
-"""
-Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
-"""
-mp_step_record_init(desc, size) =
-    ccall(ADDRESSES[267], Int32, (Ptr{mp_step_record}, Csize_t,), desc, size)
+    @waiting(232, Int32, (Ptr{mp_optimizer}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, buffer, capacity, needed)
 
 # Throws where a struct here is not laid out as the C compiler lays it out.
 function check_layout()

@@ -1141,10 +1141,6 @@ FUNCTIONS = {
     # Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
     # a scale that scale under its name and "_param_scale_inv". Blocks.
     "mp_checkpoint_export_weights": (c_int32, [POINTER(mp_checkpoint), c_char_p], "checkpoint, file"),
-    # Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
-    "mp_checkpoint_desc_init": (c_int32, [POINTER(mp_checkpoint_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
-    "mp_checkpoint_info_init": (c_int32, [POINTER(mp_checkpoint_info), c_size_t], "desc, size"),
     # The communicator of one rank: what it sends, it receives.
     "mp_comm_create_self": (c_int32, [POINTER(mp_comm_desc), POINTER(POINTER(mp_comm))], "desc, out"),
     # Communicators for ranks that are threads of this process: one handle for each, which any one thread may use.
@@ -1215,18 +1211,6 @@ FUNCTIONS = {
     "mp_comm_get_traffic": (c_int32, [POINTER(mp_comm), POINTER(mp_comm_traffic)], "comm, traffic"),
     # One line: rank, transport and what it found, deadline, operations and bytes so far, what ended it.
     "mp_comm_describe": (c_int32, [POINTER(mp_comm), POINTER(c_char), c_size_t, POINTER(c_size_t)], "comm, buffer, capacity, needed"),
-    # Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
-    "mp_comm_desc_init": (c_int32, [POINTER(mp_comm_desc), c_size_t], "desc, size"),
-    # Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
-    "mp_comm_exchange_init": (c_int32, [POINTER(mp_comm_exchange), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
-    "mp_comm_traffic_init": (c_int32, [POINTER(mp_comm_traffic), c_size_t], "desc, size"),
-    # Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
-    "mp_comm_callbacks_init": (c_int32, [POINTER(mp_comm_callbacks), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
-    "mp_comm_operation_init": (c_int32, [POINTER(mp_comm_operation), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
-    "mp_comm_group_init": (c_int32, [POINTER(mp_comm_group), c_size_t], "desc, size"),
     # Opens the host and, if asked for, one accelerator. The module of an accelerator is looked for beside
     # the library and in MIXEDPREC_MODULE_PATH and loaded here, on first use; a missing module, driver or
     # device is a status that says which and what to do, never a silent hop to another device.
@@ -1248,8 +1232,6 @@ FUNCTIONS = {
     # "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as
     # "candidates" for each operation the names of its implementations, the one asked first at the beginning.
     "mp_context_describe": (c_int32, [POINTER(mp_context), POINTER(c_char), c_size_t, POINTER(c_size_t)], "context, buffer, capacity, needed"),
-    # Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
-    "mp_context_desc_init": (c_int32, [POINTER(mp_context_desc), c_size_t], "desc, size"),
     # Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
     # deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
     # other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
@@ -1282,10 +1264,6 @@ FUNCTIONS = {
     "mp_gemm_run_scaled": (c_int32, [POINTER(mp_gemm), POINTER(mp_queue), POINTER(mp_gemm_args)], "gemm, queue, args"),
     # What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
     "mp_gemm_describe": (c_int32, [POINTER(mp_gemm), POINTER(c_char), c_size_t, POINTER(c_size_t)], "gemm, buffer, capacity, needed"),
-    # Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
-    "mp_gemm_desc_init": (c_int32, [POINTER(mp_gemm_desc), c_size_t], "desc, size"),
-    # Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
-    "mp_gemm_args_init": (c_int32, [POINTER(mp_gemm_args), c_size_t], "args, size"),
     # Makes a layer over the caller's weight and bias, which it keeps alive and reads at every call, so
     # changes to them (by an optimizer, say) count at once. Freezes the recipe.
     "mp_linear_create": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_linear_desc), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(POINTER(mp_linear))], "context, recipe, desc, weight, bias, out"),
@@ -1338,10 +1316,6 @@ FUNCTIONS = {
     "mp_linear_get_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t, POINTER(c_size_t)], "linear, buffer, capacity, needed"),
     # Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
     "mp_linear_set_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t], "linear, data, bytes"),
-    # Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
-    "mp_linear_desc_init": (c_int32, [POINTER(mp_linear_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
-    "mp_linear_stats_init": (c_int32, [POINTER(mp_linear_stats), c_size_t], "desc, size"),
     # One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
     # kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
     "mp_optimizer_step_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(mp_scaler), POINTER(mp_optimizer_stats)], "context, queue, args, slots, slot_count, scaler, stats"),
@@ -1456,18 +1430,6 @@ FUNCTIONS = {
     "mp_optimizer_get_param_group": (c_int32, [POINTER(mp_optimizer), c_int32, POINTER(c_int32)], "optimizer, index, group"),
     # Bytes really held for the parameters added so far, by class.
     "mp_optimizer_get_memory": (c_int32, [POINTER(mp_optimizer), POINTER(mp_memory_report)], "optimizer, report"),
-    # Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
-    "mp_optimizer_desc_init": (c_int32, [POINTER(mp_optimizer_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
-    "mp_param_group_desc_init": (c_int32, [POINTER(mp_param_group_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
-    "mp_param_desc_init": (c_int32, [POINTER(mp_param_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
-    "mp_optimizer_stats_init": (c_int32, [POINTER(mp_optimizer_stats), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
-    "mp_step_slot_init": (c_int32, [POINTER(mp_step_slot), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
-    "mp_step_args_init": (c_int32, [POINTER(mp_step_args), c_size_t], "desc, size"),
     # Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
     "mp_tensor_create_quantized": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(mp_quant_desc), POINTER(POINTER(mp_tensor))], "context, desc, quant, out"),
     # Rounds source to codes, and computes their scales by the destination's rule. Enqueues.
@@ -1496,14 +1458,6 @@ FUNCTIONS = {
     # The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
     # the tensor's memory.
     "mp_tensor_get_quantized_amax": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(mp_tensor))], "tensor, out"),
-    # Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
-    "mp_quant_desc_init": (c_int32, [POINTER(mp_quant_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
-    "mp_quant_stats_init": (c_int32, [POINTER(mp_quant_stats), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
-    "mp_quantize_args_init": (c_int32, [POINTER(mp_quantize_args), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
-    "mp_quantized_memory_init": (c_int32, [POINTER(mp_quantized_memory), c_size_t], "desc, size"),
     # Waits for the context's default queue. Blocks.
     "mp_context_sync": (c_int32, [POINTER(mp_context)], "context"),
     # Makes a queue on the context's device.
@@ -1579,10 +1533,6 @@ FUNCTIONS = {
     "mp_recipe_plan_memory": (c_int32, [POINTER(mp_recipe), c_int32, c_int64, POINTER(mp_memory_report)], "recipe, rule, parameter_count, report"),
     # The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
     "mp_recipe_plan_memory_of_tensors": (c_int32, [POINTER(mp_recipe), c_int32, POINTER(c_int64), c_int64, POINTER(mp_memory_report)], "recipe, rule, counts, tensor_count, report"),
-    # Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
-    "mp_recipe_key_desc_init": (c_int32, [POINTER(mp_recipe_key_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
-    "mp_memory_report_init": (c_int32, [POINTER(mp_memory_report), c_size_t], "desc, size"),
     # The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
     # largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
     "mp_comm_all_reduce": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(POINTER(mp_tensor)), c_int32, POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))], "comm, queue, desc, sources, source_count, destination, request"),
@@ -1595,8 +1545,6 @@ FUNCTIONS = {
     "mp_comm_all_gather_values": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(mp_tensor), POINTER(c_int64), POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))], "comm, queue, desc, shard, counts, destination, request"),
     # Bytes that so many elements take on the wire, scales included.
     "mp_comm_get_wire_bytes": (c_int32, [c_int64, c_int32, c_int32, POINTER(c_int64)], "count, dtype, scale, bytes"),
-    # Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
-    "mp_comm_reduce_desc_init": (c_int32, [POINTER(mp_comm_reduce_desc), c_size_t], "desc, size"),
     # Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
     "mp_saved_create": (c_int32, [POINTER(mp_linear), POINTER(POINTER(mp_saved))], "linear, out"),
     # mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
@@ -1663,10 +1611,6 @@ FUNCTIONS = {
     "mp_scaler_set_state": (c_int32, [POINTER(mp_scaler), POINTER(mp_queue), POINTER(mp_scaler_state)], "scaler, queue, state"),
     # Fills a descriptor with the rule of a known system.
     "mp_scaler_desc_preset": (c_int32, [POINTER(mp_scaler_desc), c_size_t, c_char_p], "desc, size, name"),
-    # Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
-    "mp_scaler_desc_init": (c_int32, [POINTER(mp_scaler_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
-    "mp_scaler_state_init": (c_int32, [POINTER(mp_scaler_state), c_size_t], "desc, size"),
     # As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
     # own from `comm`, which may be destroyed after. Every rank then adds the same groups and parameters, whole, with
     # the same names, shapes and values. Blocks.
@@ -1719,12 +1663,6 @@ FUNCTIONS = {
     # Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
     # as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
     "mp_recipe_plan_tensors": (c_int32, [POINTER(mp_recipe), POINTER(mp_planned_tensor), c_int64, POINTER(mp_sharding_desc), c_int32, c_int32, POINTER(mp_memory_report), POINTER(mp_comm_traffic)], "recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic"),
-    # Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
-    "mp_planned_tensor_init": (c_int32, [POINTER(mp_planned_tensor), c_size_t], "desc, size"),
-    # Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
-    "mp_sharding_desc_init": (c_int32, [POINTER(mp_sharding_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
-    "mp_sharding_progress_init": (c_int32, [POINTER(mp_sharding_progress), c_size_t], "desc, size"),
     # Symbolic name of a code, for logs ("MP_STATUS_INVALID_SHAPE").
     "mp_status_string": (c_char_p, [c_int32], "status"),
     # What went wrong in this thread's last call, in one line: the argument, what was found, what was
@@ -1767,10 +1705,6 @@ FUNCTIONS = {
     # Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
     # Enqueues.
     "mp_tensor_amax": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)], "tensor, queue, amax"),
-    # Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
-    "mp_tensor_desc_init": (c_int32, [POINTER(mp_tensor_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
-    "mp_cast_desc_init": (c_int32, [POINTER(mp_cast_desc), c_size_t], "desc, size"),
     # Name of an element type as recipes and messages spell it ("bf16", "fp8_e4m3", ...).
     "mp_dtype_name": (c_char_p, [c_int32], "dtype"),
     # The inverse of mp_dtype_name.
@@ -1808,10 +1742,6 @@ FUNCTIONS = {
     # The first tensor that was not finite, in the first step that was skipped for it, in words such as
     # "the gradient of 'h0.qkv.weight'". Empty: there was no such step since the history began.
     "mp_optimizer_get_bad_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(c_char), c_size_t, POINTER(c_size_t)], "optimizer, buffer, capacity, needed"),
-    # Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
-    "mp_guard_desc_init": (c_int32, [POINTER(mp_guard_desc), c_size_t], "desc, size"),
-    # Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
-    "mp_step_record_init": (c_int32, [POINTER(mp_step_record), c_size_t], "desc, size"),
 }
 
 

@@ -234,7 +234,7 @@ MP_API mp_status mp_checkpoint_read_manifest(const char* path, char* buffer, siz
 MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t capacity,
                                         size_t* needed);
 
-/* ---- Everything else: weights for other programs, and the twins of the macros */
+/* ---- Everything else: weights for other programs */
 
 /** Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
  * a scale that scale under its name and "_param_scale_inv". Blocks.
@@ -245,22 +245,6 @@ MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t c
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_export_weights(mp_checkpoint* checkpoint, const char* file);
-
-/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_checkpoint_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_checkpoint_desc_init(mp_checkpoint_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_checkpoint_info) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_checkpoint_info_init(mp_checkpoint_info* desc, size_t size);
 
 MP_END_DECLS
 

@@ -411,7 +411,7 @@ MP_API mp_status mp_comm_create_callbacks(const mp_comm_desc* desc,
                                           const mp_comm_callbacks* callbacks,
                                           mp_comm** out) MP_MUST_CHECK;
 
-/* ---- Everything else: giving up, what has happened, and the twins of the macros */
+/* ---- Everything else: giving up, what has happened */
 
 /** Ends the communicator here, and tells the other ranks where the transport can. A call that waits on another thread
  * returns MP_STATUS_ABORTED.
@@ -447,54 +447,6 @@ MP_API mp_status mp_comm_get_traffic(const mp_comm* comm, mp_comm_traffic* traff
  * @since 0.2 */
 MP_API mp_status mp_comm_describe(const mp_comm* comm, char* buffer, size_t capacity,
                                   size_t* needed);
-
-/** Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_comm_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_comm_desc_init(mp_comm_desc* desc, size_t size);
-
-/** Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
- * @param[out] desc  the exchange
- * @param[in]  size  sizeof(mp_comm_exchange) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_comm_exchange_init(mp_comm_exchange* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_traffic) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_comm_traffic_init(mp_comm_traffic* desc, size_t size);
-
-/** Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
- * @param[out] desc  the table
- * @param[in]  size  sizeof(mp_comm_callbacks) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_comm_callbacks_init(mp_comm_callbacks* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_operation) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_comm_operation_init(mp_comm_operation* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_comm_group) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_comm_group_init(mp_comm_group* desc, size_t size);
 
 MP_END_DECLS
 

@@ -138,7 +138,7 @@ MP_API mp_status mp_device_get_name(int32_t device_kind, int32_t device_index, c
  * @since 0.2 */
 MP_API mp_status mp_device_get_memory(int32_t device_kind, int32_t device_index, int64_t* bytes);
 
-/* ---- Everything else: what was found, and the twin of the macro */
+/* ---- Everything else: what was found */
 
 /** Number of host threads the context works with.
  * @param[in]  context      the context
@@ -160,14 +160,6 @@ MP_API mp_status mp_context_get_num_threads(const mp_context* context, int32_t* 
  * @since 0.2 */
 MP_API mp_status mp_context_describe(const mp_context* context, char* buffer, size_t capacity,
                                      size_t* needed);
-
-/** Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_context_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_context_desc_init(mp_context_desc* desc, size_t size);
 
 MP_END_DECLS
 

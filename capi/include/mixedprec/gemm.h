@@ -147,7 +147,7 @@ MP_API void mp_gemm_destroy(mp_gemm* gemm);
  * @since 0.2 */
 MP_API mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gemm_args* args);
 
-/* ---- Everything else: what was chosen, and the twins of the macros */
+/* ---- Everything else: what was chosen */
 
 /** What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
  * @param[in]  gemm      the plan
@@ -159,22 +159,6 @@ MP_API mp_status mp_gemm_run_scaled(mp_gemm* gemm, mp_queue* queue, const mp_gem
  * @since 0.2 */
 MP_API mp_status mp_gemm_describe(const mp_gemm* gemm, char* buffer, size_t capacity,
                                   size_t* needed);
-
-/** Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_gemm_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_gemm_desc_init(mp_gemm_desc* desc, size_t size);
-
-/** Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
- * @param[out] args  the arguments
- * @param[in]  size  sizeof(mp_gemm_args) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_gemm_args_init(mp_gemm_args* args, size_t size);
 
 MP_END_DECLS
 

@@ -245,7 +245,7 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
 MP_API mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                            mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
-/* ---- Everything else: what happens to numbers, saving scales, and the twins of the macros */
+/* ---- Everything else: what happens to numbers, saving scales */
 
 /** What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
  * @param[in]  linear    the layer
@@ -337,22 +337,6 @@ MP_API mp_status mp_linear_get_scaling(const mp_linear* linear, void* buffer, si
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_set_scaling(mp_linear* linear, const void* data, size_t bytes);
-
-/** Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_linear_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_linear_desc_init(mp_linear_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_linear_stats) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_linear_stats_init(mp_linear_stats* desc, size_t size);
 
 MP_END_DECLS
 

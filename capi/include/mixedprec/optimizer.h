@@ -603,7 +603,7 @@ MP_API mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* 
 MP_API mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue,
                                              int32_t group, int64_t step);
 
-/* ---- Everything else: what was told, and the twins of the macros */
+/* ---- Everything else: what was told */
 
 /** What the optimizer was made with; the seed is a checkpoint's where one was loaded.
  * @param[in]     optimizer  the optimizer
@@ -681,54 +681,6 @@ MP_API mp_status mp_optimizer_get_param_group(const mp_optimizer* optimizer, int
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_report* report);
-
-/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_optimizer_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_optimizer_desc_init(mp_optimizer_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_param_group_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_param_group_desc_init(mp_param_group_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_param_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_param_desc_init(mp_param_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_optimizer_stats) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_optimizer_stats_init(mp_optimizer_stats* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_step_slot) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_step_slot_init(mp_step_slot* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_step_args) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_step_args_init(mp_step_args* desc, size_t size);
 
 MP_END_DECLS
 

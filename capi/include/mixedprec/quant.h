@@ -237,7 +237,7 @@ MP_API mp_status mp_tensor_dequantize_pointers(mp_context* context, mp_queue* qu
                                                const mp_quant_desc* quant, void* destination,
                                                int32_t destination_dtype);
 
-/* ---- Everything else: what a tensor is, and the twins of the macros */
+/* ---- Everything else: what a tensor is */
 
 /** How a tensor is quantized.
  * @param[in]     tensor  a quantized tensor
@@ -257,38 +257,6 @@ MP_API mp_status mp_tensor_get_quant_desc(const mp_tensor* tensor, mp_quant_desc
  * @since 0.2 */
 MP_API mp_status mp_tensor_get_quantized_amax(const mp_tensor* tensor,
                                               mp_tensor** out) MP_MUST_CHECK;
-
-/** Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_quant_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_quant_desc_init(mp_quant_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_quant_stats) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_quant_stats_init(mp_quant_stats* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_quantize_args) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_quantize_args_init(mp_quantize_args* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_quantized_memory) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_quantized_memory_init(mp_quantized_memory* desc, size_t size);
 
 MP_END_DECLS
 

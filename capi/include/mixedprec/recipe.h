@@ -250,7 +250,7 @@ MP_API mp_status mp_recipe_get_frozen(const mp_recipe* recipe, int32_t* frozen);
 MP_API mp_status mp_recipe_get_reason(const mp_recipe* recipe, char* buffer, size_t capacity,
                                       size_t* needed);
 
-/* ---- Everything else: the presets and keys there are, the memory a recipe needs, and the twins of the macros */
+/* ---- Everything else: the presets and keys there are, the memory a recipe needs */
 
 /** Number of presets.
  * @returns the number
@@ -306,22 +306,6 @@ MP_API mp_status mp_recipe_plan_memory(const mp_recipe* recipe, int32_t rule,
 MP_API mp_status mp_recipe_plan_memory_of_tensors(const mp_recipe* recipe, int32_t rule,
                                                   const int64_t* counts, int64_t tensor_count,
                                                   mp_memory_report* report);
-
-/** Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_recipe_key_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_recipe_key_desc_init(mp_recipe_key_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_memory_report) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_memory_report_init(mp_memory_report* desc, size_t size);
 
 MP_END_DECLS
 

@@ -131,7 +131,7 @@ MP_API mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue,
                                            const int64_t* counts, mp_tensor* destination,
                                            mp_comm_request** request);
 
-/* ---- Everything else: the bytes of it, and the twin of the macro */
+/* ---- Everything else: the bytes of it */
 
 /** Bytes that so many elements take on the wire, scales included.
  * @param[in]  count  elements
@@ -143,14 +143,6 @@ MP_API mp_status mp_comm_all_gather_values(mp_comm* comm, mp_queue* queue,
  * @since 0.2 */
 MP_API mp_status mp_comm_get_wire_bytes(int64_t count, int32_t dtype, int32_t scale,
                                         int64_t* bytes);
-
-/** Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_comm_reduce_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_comm_reduce_desc_init(mp_comm_reduce_desc* desc, size_t size);
 
 MP_END_DECLS
 

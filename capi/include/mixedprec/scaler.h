@@ -151,7 +151,7 @@ MP_API mp_status mp_scaler_get_found_inf_tensor(mp_scaler* scaler, mp_tensor** o
  * @since 0.2 */
 MP_API mp_status mp_scaler_combine(mp_scaler* scaler, mp_queue* queue, mp_comm* comm);
 
-/* ---- Everything else: saving it, presets, and the twins of the macros */
+/* ---- Everything else: saving it, presets */
 
 /** Reads the whole state. Blocks.
  * @param[in]     scaler  the scaler
@@ -182,22 +182,6 @@ MP_API mp_status mp_scaler_set_state(mp_scaler* scaler, mp_queue* queue,
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_scaler_desc_preset(mp_scaler_desc* desc, size_t size, const char* name);
-
-/** Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_scaler_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_scaler_desc_init(mp_scaler_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_scaler_state) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_scaler_state_init(mp_scaler_state* desc, size_t size);
 
 MP_END_DECLS
 

@@ -233,7 +233,7 @@ MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* que
 MP_API mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* queue,
                                           const int32_t* indices, int32_t count);
 
-/* ---- Everything else: who owns what, what moved, what it needs, and the twins of the macros */
+/* ---- Everything else: who owns what, what moved, what it needs */
 
 /** Which elements of a parameter a rank owns.
  * @param[in]  optimizer  a sharded optimizer, after mp_optimizer_shard
@@ -320,30 +320,6 @@ MP_API mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_planne
                                         int64_t tensor_count, const mp_sharding_desc* sharding,
                                         int32_t rank, int32_t ranks, mp_memory_report* memory,
                                         mp_comm_traffic* traffic);
-
-/** Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_planned_tensor) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_planned_tensor_init(mp_planned_tensor* desc, size_t size);
-
-/** Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_sharding_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_sharding_desc_init(mp_sharding_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_sharding_progress) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_sharding_progress_init(mp_sharding_progress* desc, size_t size);
 
 MP_END_DECLS
 

@@ -197,22 +197,6 @@ MP_API mp_status mp_tensor_amax(const mp_tensor* tensor, mp_queue* queue, mp_ten
 
 /* ---- Everything else: the twins of the macros */
 
-/** Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
- * @param[out] desc  the descriptor
- * @param[in]  size  sizeof(mp_tensor_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_tensor_desc_init(mp_tensor_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_cast_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_cast_desc_init(mp_cast_desc* desc, size_t size);
-
 MP_END_DECLS
 
 #endif /* MIXEDPREC_TENSOR_H */

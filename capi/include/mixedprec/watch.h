@@ -128,22 +128,6 @@ MP_API mp_status mp_optimizer_get_record(const mp_optimizer* optimizer, int32_t 
 MP_API mp_status mp_optimizer_get_bad_tensor(const mp_optimizer* optimizer, char* buffer,
                                              size_t capacity, size_t* needed);
 
-/** Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_guard_desc) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_guard_desc_init(mp_guard_desc* desc, size_t size);
-
-/** Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
- * @param[out] desc  the struct
- * @param[in]  size  sizeof(mp_step_record) as the caller knows it
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_STRUCT_TOO_NEW
- * @threads A
- * @since 0.2 */
-MP_API mp_status mp_step_record_init(mp_step_record* desc, size_t size);
-
 MP_END_DECLS
 
 #endif /* MIXEDPREC_WATCH_H */

@@ -2248,12 +2248,6 @@ extern "C" {
     /// a scale that scale under its name and "_param_scale_inv". Blocks.
     pub fn mp_checkpoint_export_weights(checkpoint: *mut mp_checkpoint, file: *const c_char) -> mp_status;
 
-    /// Fills a struct with its defaults: the function twin of MP_CHECKPOINT_DESC_INIT.
-    pub fn mp_checkpoint_desc_init(desc: *mut mp_checkpoint_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_CHECKPOINT_INFO_INIT.
-    pub fn mp_checkpoint_info_init(desc: *mut mp_checkpoint_info, size: usize) -> mp_status;
-
     /// The communicator of one rank: what it sends, it receives.
     pub fn mp_comm_create_self(desc: *const mp_comm_desc, out: *mut *mut mp_comm) -> mp_status;
 
@@ -2350,24 +2344,6 @@ extern "C" {
     /// One line: rank, transport and what it found, deadline, operations and bytes so far, what ended it.
     pub fn mp_comm_describe(comm: *const mp_comm, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
 
-    /// Fills a descriptor with the defaults: the function twin of MP_COMM_DESC_INIT.
-    pub fn mp_comm_desc_init(desc: *mut mp_comm_desc, size: usize) -> mp_status;
-
-    /// Fills an exchange with the defaults: the function twin of MP_COMM_EXCHANGE_INIT.
-    pub fn mp_comm_exchange_init(desc: *mut mp_comm_exchange, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_COMM_TRAFFIC_INIT.
-    pub fn mp_comm_traffic_init(desc: *mut mp_comm_traffic, size: usize) -> mp_status;
-
-    /// Fills a table with nothing: the function twin of MP_COMM_CALLBACKS_INIT.
-    pub fn mp_comm_callbacks_init(desc: *mut mp_comm_callbacks, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_COMM_OPERATION_INIT.
-    pub fn mp_comm_operation_init(desc: *mut mp_comm_operation, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_COMM_GROUP_INIT.
-    pub fn mp_comm_group_init(desc: *mut mp_comm_group, size: usize) -> mp_status;
-
     /// Opens the host and, if asked for, one accelerator. The module of an accelerator is looked for beside
     /// the library and in MIXEDPREC_MODULE_PATH and loaded here, on first use; a missing module, driver or
     /// device is a status that says which and what to do, never a silent hop to another device.
@@ -2396,9 +2372,6 @@ extern "C" {
     /// "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as
     /// "candidates" for each operation the names of its implementations, the one asked first at the beginning.
     pub fn mp_context_describe(context: *const mp_context, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
-
-    /// Fills a descriptor with the defaults (zeros and the size): the function twin of MP_CONTEXT_DESC_INIT.
-    pub fn mp_context_desc_init(desc: *mut mp_context_desc, size: usize) -> mp_status;
 
     /// Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
     /// deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
@@ -2444,12 +2417,6 @@ extern "C" {
 
     /// What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
     pub fn mp_gemm_describe(gemm: *const mp_gemm, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
-
-    /// Fills a descriptor with the defaults: the function twin of MP_GEMM_DESC_INIT.
-    pub fn mp_gemm_desc_init(desc: *mut mp_gemm_desc, size: usize) -> mp_status;
-
-    /// Fills the arguments with the defaults: the function twin of MP_GEMM_ARGS_INIT.
-    pub fn mp_gemm_args_init(args: *mut mp_gemm_args, size: usize) -> mp_status;
 
     /// Makes a layer over the caller's weight and bias, which it keeps alive and reads at every call, so
     /// changes to them (by an optimizer, say) count at once. Freezes the recipe.
@@ -2520,12 +2487,6 @@ extern "C" {
 
     /// Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
     pub fn mp_linear_set_scaling(linear: *mut mp_linear, data: *const c_void, bytes: usize) -> mp_status;
-
-    /// Fills a descriptor with the defaults: the function twin of MP_LINEAR_DESC_INIT.
-    pub fn mp_linear_desc_init(desc: *mut mp_linear_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_LINEAR_STATS_INIT.
-    pub fn mp_linear_stats_init(desc: *mut mp_linear_stats, size: usize) -> mp_status;
 
     /// One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
     /// kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
@@ -2679,24 +2640,6 @@ extern "C" {
     /// Bytes really held for the parameters added so far, by class.
     pub fn mp_optimizer_get_memory(optimizer: *const mp_optimizer, report: *mut mp_memory_report) -> mp_status;
 
-    /// Fills a struct with its defaults: the function twin of MP_OPTIMIZER_DESC_INIT.
-    pub fn mp_optimizer_desc_init(desc: *mut mp_optimizer_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_PARAM_GROUP_DESC_INIT.
-    pub fn mp_param_group_desc_init(desc: *mut mp_param_group_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_PARAM_DESC_INIT.
-    pub fn mp_param_desc_init(desc: *mut mp_param_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_OPTIMIZER_STATS_INIT.
-    pub fn mp_optimizer_stats_init(desc: *mut mp_optimizer_stats, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_STEP_SLOT_INIT.
-    pub fn mp_step_slot_init(desc: *mut mp_step_slot, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_STEP_ARGS_INIT.
-    pub fn mp_step_args_init(desc: *mut mp_step_args, size: usize) -> mp_status;
-
     /// Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
     pub fn mp_tensor_create_quantized(context: *mut mp_context, desc: *const mp_tensor_desc, quant: *const mp_quant_desc, out: *mut *mut mp_tensor) -> mp_status;
 
@@ -2734,18 +2677,6 @@ extern "C" {
     /// The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
     /// the tensor's memory.
     pub fn mp_tensor_get_quantized_amax(tensor: *const mp_tensor, out: *mut *mut mp_tensor) -> mp_status;
-
-    /// Fills a descriptor with the defaults: the function twin of MP_QUANT_DESC_INIT.
-    pub fn mp_quant_desc_init(desc: *mut mp_quant_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_QUANT_STATS_INIT.
-    pub fn mp_quant_stats_init(desc: *mut mp_quant_stats, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_QUANTIZE_ARGS_INIT.
-    pub fn mp_quantize_args_init(desc: *mut mp_quantize_args, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_QUANTIZED_MEMORY_INIT.
-    pub fn mp_quantized_memory_init(desc: *mut mp_quantized_memory, size: usize) -> mp_status;
 
     /// Waits for the context's default queue. Blocks.
     pub fn mp_context_sync(context: *mut mp_context) -> mp_status;
@@ -2854,12 +2785,6 @@ extern "C" {
     /// The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
     pub fn mp_recipe_plan_memory_of_tensors(recipe: *const mp_recipe, rule: i32, counts: *const i64, tensor_count: i64, report: *mut mp_memory_report) -> mp_status;
 
-    /// Fills a struct with its defaults: the function twin of MP_RECIPE_KEY_DESC_INIT.
-    pub fn mp_recipe_key_desc_init(desc: *mut mp_recipe_key_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_MEMORY_REPORT_INIT.
-    pub fn mp_memory_report_init(desc: *mut mp_memory_report, size: usize) -> mp_status;
-
     /// The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
     /// largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
     pub fn mp_comm_all_reduce(comm: *mut mp_comm, queue: *mut mp_queue, desc: *const mp_comm_reduce_desc, sources: *const *const mp_tensor, source_count: i32, destination: *mut mp_tensor, request: *mut *mut mp_comm_request) -> mp_status;
@@ -2875,9 +2800,6 @@ extern "C" {
 
     /// Bytes that so many elements take on the wire, scales included.
     pub fn mp_comm_get_wire_bytes(count: i64, dtype: i32, scale: i32, bytes: *mut i64) -> mp_status;
-
-    /// Fills a descriptor with the defaults: the function twin of MP_COMM_REDUCE_DESC_INIT.
-    pub fn mp_comm_reduce_desc_init(desc: *mut mp_comm_reduce_desc, size: usize) -> mp_status;
 
     /// Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
     pub fn mp_saved_create(linear: *mut mp_linear, out: *mut *mut mp_saved) -> mp_status;
@@ -2971,12 +2893,6 @@ extern "C" {
     /// Fills a descriptor with the rule of a known system.
     pub fn mp_scaler_desc_preset(desc: *mut mp_scaler_desc, size: usize, name: *const c_char) -> mp_status;
 
-    /// Fills a struct with its defaults: the function twin of MP_SCALER_DESC_INIT.
-    pub fn mp_scaler_desc_init(desc: *mut mp_scaler_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_SCALER_STATE_INIT.
-    pub fn mp_scaler_state_init(desc: *mut mp_scaler_state, size: usize) -> mp_status;
-
     /// As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
     /// own from `comm`, which may be destroyed after. Every rank then adds the same groups and parameters, whole, with
     /// the same names, shapes and values. Blocks.
@@ -3043,15 +2959,6 @@ extern "C" {
     /// as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
     pub fn mp_recipe_plan_tensors(recipe: *const mp_recipe, tensors: *const mp_planned_tensor, tensor_count: i64, sharding: *const mp_sharding_desc, rank: i32, ranks: i32, memory: *mut mp_memory_report, traffic: *mut mp_comm_traffic) -> mp_status;
 
-    /// Fills a struct with its defaults: the function twin of MP_PLANNED_TENSOR_INIT.
-    pub fn mp_planned_tensor_init(desc: *mut mp_planned_tensor, size: usize) -> mp_status;
-
-    /// Fills a descriptor with the defaults: the function twin of MP_SHARDING_DESC_INIT.
-    pub fn mp_sharding_desc_init(desc: *mut mp_sharding_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_SHARDING_PROGRESS_INIT.
-    pub fn mp_sharding_progress_init(desc: *mut mp_sharding_progress, size: usize) -> mp_status;
-
     /// Symbolic name of a code, for logs ("MP_STATUS_INVALID_SHAPE").
     pub fn mp_status_string(status: mp_status) -> *const c_char;
 
@@ -3110,12 +3017,6 @@ extern "C" {
     /// Enqueues.
     pub fn mp_tensor_amax(tensor: *const mp_tensor, queue: *mut mp_queue, amax: *mut mp_tensor) -> mp_status;
 
-    /// Fills a descriptor with the defaults: the function twin of MP_TENSOR_DESC_INIT.
-    pub fn mp_tensor_desc_init(desc: *mut mp_tensor_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_CAST_DESC_INIT.
-    pub fn mp_cast_desc_init(desc: *mut mp_cast_desc, size: usize) -> mp_status;
-
     /// Name of an element type as recipes and messages spell it ("bf16", "fp8_e4m3", ...).
     pub fn mp_dtype_name(dtype: i32) -> *const c_char;
 
@@ -3165,10 +3066,4 @@ extern "C" {
     /// The first tensor that was not finite, in the first step that was skipped for it, in words such as
     /// "the gradient of 'h0.qkv.weight'". Empty: there was no such step since the history began.
     pub fn mp_optimizer_get_bad_tensor(optimizer: *const mp_optimizer, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_GUARD_DESC_INIT.
-    pub fn mp_guard_desc_init(desc: *mut mp_guard_desc, size: usize) -> mp_status;
-
-    /// Fills a struct with its defaults: the function twin of MP_STEP_RECORD_INIT.
-    pub fn mp_step_record_init(desc: *mut mp_step_record, size: usize) -> mp_status;
 }
