@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// optimizer_update: one fused step, one element at a time. The arithmetic is numerics/rules.hpp, or
-// adamw_eager.hpp where eager_compat asks for it; here is which array is read and written, and how
-// each is scaled and rounded.
+// optimizer_update: one fused step, one element at a time. The arithmetic is numerics/rules.hpp; here is which array is read and
+// written, and how each is scaled and rounded.
 #include <algorithm>
 #include <vector>
 
 #include "device/update_scaling.hpp"
 #include "device/update_supports.hpp"
-#include "numerics/adamw_eager.hpp"
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
 #include "numerics/philox.hpp"
@@ -21,33 +19,8 @@ namespace {
 using numerics::load_as_float;
 using numerics::Purpose;
 
-// What the eager order of roundings is defined for.
-using EagerFormats = FormatSet<FormatId::fp32, FormatId::fp16, FormatId::bf16>;
-
 bool supports(const Device& /*device*/, const OpDesc& desc, Reason& reason) noexcept {
-    const auto& op = static_cast<const OptimizerUpdateDesc&>(desc);
-    bool is_stochastic = op.stochastic_param;
-    for (const bool of_state : op.stochastic_states) {
-        is_stochastic = is_stochastic || of_state;
-    }
-    if (op.eager_compat && is_stochastic) {
-        reason.set("the eager order of roundings has no stochastic rounding");
-        return false;
-    }
-    if (!op.eager_compat) {
-        return update_is_supported<AllFormats>(op, reason);
-    }
-    for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const UpdateSegment& segment = op.table.host_segments[i];
-        if (!layout_is_supported<EagerFormats>(segment, reason)) {
-            return false;
-        }
-        if (segment.master.exists()) {
-            reason.set("the eager order of roundings has no master weight");
-            return false;
-        }
-    }
-    return true;
+    return update_is_supported<AllFormats>(static_cast<const OptimizerUpdateDesc&>(desc), reason);
 }
 
 // Element i of the arrays of a step: where it is and how it is rounded when stored. Every format of the table is loaded and
@@ -268,41 +241,7 @@ void update_block(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t
     }
 }
 
-void update_element_eager(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t i) {
-    const Element element(op, s, i);
-    const numerics::GroupHyper hyper = op.hyper[s.group].current();
-    const numerics::EagerCorrections corrections(hyper, op.group_steps[s.group]);
-    const numerics::EagerDTypes types = {s.param.dtype, s.grad.dtype, s.states[0].dtype,
-                                         s.states[1].dtype, s.compensation.dtype};
-    numerics::EagerElement e;
-    e.p = element.load(s.param);
-    e.m = element.load(s.states[0]);
-    e.v = element.load(s.states[1]);
-    if (s.compensation.exists()) {
-        e.c = element.load(s.compensation);
-    }
-    // Unscaling and clipping are operations of their own, in the gradient's type.
-    const float grad =
-        numerics::round_to(s.grad.dtype, element.load(s.grad) * op.scalars[s.group].grad_mul);
-    numerics::eager_update(hyper, corrections, types, grad, e);
-    element.store(s.param, e.p, {});
-    element.store(s.states[0], e.m, {});
-    element.store(s.states[1], e.v, {});
-    if (s.compensation.exists()) {
-        element.store(s.compensation, e.c, {});
-    }
-    if (op.zero_grad) {
-        element.store(s.grad, 0.0F, {});
-    }
-}
-
 void update_segment(const OptimizerUpdateDesc& op, const UpdateSegment& s, UpdateScaling* scaling) {
-    if (op.eager_compat) {
-        for (int64_t i = 0; i < s.count; ++i) {
-            update_element_eager(op, s, i);
-        }
-        return;
-    }
     UpdateScaling unscaled;
     const bool has_two_passes = scaling != nullptr && s.has_scaled_states();
     UpdateScaling& scales = has_two_passes ? *scaling : unscaled;

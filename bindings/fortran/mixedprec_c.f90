@@ -47,7 +47,6 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_BACKWARD_ACCUMULATE = 1
     integer(c_int32_t), parameter :: MP_OPTIMIZER_CHECK_FINITE = 1
     integer(c_int32_t), parameter :: MP_OPTIMIZER_ZERO_GRAD_C = 2
-    integer(c_int32_t), parameter :: MP_OPTIMIZER_EAGER_COMPAT = 4
     integer(c_int32_t), parameter :: MP_OPTIMIZER_OFFLOAD = 8
     integer(c_int32_t), parameter :: MP_CODING_PLAIN = 0
     integer(c_int32_t), parameter :: MP_CODING_FP8_BLOCK = 2

@@ -204,7 +204,6 @@ mp_status mp_optimizer_get_desc(const mp_optimizer* optimizer, mp_optimizer_desc
         mp_optimizer_desc result{};
         result.flags = (options.check_finite ? MP_OPTIMIZER_CHECK_FINITE : 0U) |
                        (options.zero_grad ? MP_OPTIMIZER_ZERO_GRAD : 0U) |
-                       (options.eager_compat ? MP_OPTIMIZER_EAGER_COMPAT : 0U) |
                        (options.offload ? MP_OPTIMIZER_OFFLOAD : 0U);
         result.seed = options.seed;
         result.max_grad_norm = options.max_grad_norm;

@@ -150,12 +150,6 @@ numerics::GroupHyper checked_hyper(const mp_step_args& args) {
         fail(Code::invalid_argument,
              "args: both lr_pointer and hyper_pointer are given; the latter has the lr too");
     }
-    if ((args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0 &&
-        ((args.flags & kRuleFlags) != 0 || hyper.rule != numerics::RuleId::adamw)) {
-        fail(Code::unsupported,
-             "args: the eager order of roundings is MP_RULE_ADAMW's alone, without "
-             "MP_RULE_MAXIMIZE or MP_RULE_NO_BIAS_CORRECTION");
-    }
     return hyper;
 }
 
@@ -195,7 +189,6 @@ optim::StepOptions options_of(const mp_step_args& args) {
     }
     options.check_finite = (args.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
     options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
-    options.eager_compat = (args.flags & MP_OPTIMIZER_EAGER_COMPAT) != 0;
     options.stochastic_param = (args.flags & MP_STEP_SR_PARAM) != 0;
     options.stochastic_states[0] = (args.flags & MP_STEP_SR_EXP_AVG) != 0;
     options.stochastic_states[1] = (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0;

@@ -37,12 +37,6 @@ template <typename T> void make_room(std::vector<T>& list) {
 int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
     check_hyper(hyper);
     const recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
-    if (eager_compat_ &&
-        (hyper.rule != numerics::RuleId::adamw || hyper.maximize || !hyper.bias_correction)) {
-        fail(Code::unsupported,
-             "optimizer: the eager order of roundings is AdamW's alone, without L2, maximize, or a "
-             "missing bias correction");
-    }
     make_room(lr_tensors_); // so that only the first of the three can fail
     make_room(recipes_);
     hyper_.push_back(hyper);

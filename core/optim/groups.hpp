@@ -25,8 +25,8 @@ std::string eps_warning(const numerics::GroupHyper& hyper);
 
 class ParamGroups {
   public:
-    ParamGroups(const recipe::Recipe& recipe, const Device& device, bool eager_compat)
-        : recipe_(recipe), device_(&device), eager_compat_(eager_compat) {}
+    ParamGroups(const recipe::Recipe& recipe, const Device& device)
+        : recipe_(recipe), device_(&device) {}
 
     int32_t add(const numerics::GroupHyper& hyper, const MomentFormats& formats = {});
     [[nodiscard]] std::size_t size() const noexcept { return hyper_.size(); }
@@ -81,7 +81,6 @@ class ParamGroups {
 
     recipe::Recipe recipe_;
     const Device* device_; // the context's
-    bool eager_compat_;
     std::vector<numerics::GroupHyper> hyper_;
     std::vector<recipe::Recipe> recipes_;             // recipe_ with a group's own formats
     std::vector<std::shared_ptr<Tensor>> lr_tensors_; // what device_lr points to; null: none

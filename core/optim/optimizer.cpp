@@ -27,15 +27,10 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
              "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
              options.max_grad_norm);
     }
-    if (options.offload && options.eager_compat) {
-        fail(Code::unsupported,
-             "optimizer: the eager order of roundings is not for MP_OPTIMIZER_OFFLOAD");
-    }
     if (ranks > 0) {
         shard::check_sharding(options.sharding, ranks);
-        if (options.eager_compat || options.offload) {
-            fail(Code::unsupported, "optimizer: ranks cannot share it with %s",
-                 options.offload ? "MP_OPTIMIZER_OFFLOAD" : "MP_OPTIMIZER_EAGER_COMPAT");
+        if (options.offload) {
+            fail(Code::unsupported, "optimizer: ranks cannot share it with MP_OPTIMIZER_OFFLOAD");
         }
     }
 }
@@ -43,7 +38,7 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
 Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                      const OptimizerOptions& options)
     : context_(std::move(context)), recipe_(recipe), options_(options),
-      groups_(recipe, context_->stream().device(), options.eager_compat),
+      groups_(recipe, context_->stream().device()),
       parameters_(context_, parameter_options(recipe, options)) {
     recipe::check_recipe(recipe_);
     check_options(options_, is_sharded() ? comm().size() : 0);
@@ -202,7 +197,6 @@ StepOptions Optimizer::step_options() const {
         scalar_address(grad_scale_tensor_.get(), context_->stream().device(), "grad_scale");
     options.check_finite = options_.check_finite || norm_group_.exists();
     options.zero_grad = options_.zero_grad;
-    options.eager_compat = options_.eager_compat;
     if (guard_.is_on()) {
         guard_.add_to(options);
     }

@@ -23,7 +23,6 @@ struct OptimizerOptions {
     double max_grad_norm = 0.0;
     bool check_finite = false;
     bool zero_grad = false;
-    bool eager_compat = false;
     bool offload = false; // states and step on the host
     shard::ShardingOptions sharding;
 };

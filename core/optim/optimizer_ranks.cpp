@@ -60,7 +60,6 @@ std::vector<shard::Common> settings_of(const recipe::Recipe& recipe,
     add("MP_SHARDING_SUM_GRADIENTS", s.sum_gradients);
     add("MP_OPTIMIZER_CHECK_FINITE", options.check_finite);
     add("MP_OPTIMIZER_ZERO_GRAD", options.zero_grad);
-    add("MP_OPTIMIZER_EAGER_COMPAT", options.eager_compat);
     add("the optimizer's seed", options.seed);
     settings.push_back({"the optimizer's max_grad_norm",
                         numerics::bits_from_double(options.max_grad_norm),

@@ -248,7 +248,6 @@ OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& opti
     update.stochastic_states[0] = options.stochastic_states[0];
     update.stochastic_states[1] = options.stochastic_states[1];
     update.zero_grad = options.zero_grad;
-    update.eager_compat = options.eager_compat;
     update.scaling = plan.scaling();
     return update;
 }
@@ -263,9 +262,6 @@ OptimizerUpdateDesc StepMemory::full_update(const SegmentPlan& plan,
     OptimizerUpdateDesc update = make_update(plan, options);
     update.scalars = scalars_.as<numerics::GroupScalars>();
     update.state = state_.as<numerics::OptimizerState>();
-    update.hyper = hyper_.as<numerics::GroupHyper>();
-    update.group_steps =
-        options.device_step != nullptr ? options.device_step : group_steps_.as<int64_t>();
     return update;
 }
 

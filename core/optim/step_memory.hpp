@@ -20,7 +20,6 @@ struct StepOptions {
     int64_t* device_step = nullptr; // steps taken so far, instead of the memory's own; of one group
     bool check_finite = false;
     bool zero_grad = false;
-    bool eager_compat = false;
     bool stochastic_param = false;
     bool stochastic_states[numerics::kMaxStates] = {};
     numerics::GuardState* guard = nullptr; // null: no step stands out

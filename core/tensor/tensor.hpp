@@ -98,7 +98,7 @@ class Tensor {
     }
     [[nodiscard]] ScaledRef scaled_ref() const noexcept;
     // Changes with touch() and where memory comes back. What follows from a tensor's elements watches its memory
-    // instead (device/memory_watch.hpp).
+    // instead (runtime/memory_watch.hpp).
     [[nodiscard]] uint64_t version() const noexcept {
         return parent_ != nullptr ? parent_->version() : version_.load();
     }

@@ -112,25 +112,6 @@ TEST_P(Adamw, DoesNothingForNoSegments) {
     compare(c);
 }
 
-// Eager compatibility is the reference's; who does not have it must say so, not compute otherwise.
-TEST_P(Adamw, EagerCompatIsEqualOrRefused) {
-    StepCase c;
-    c.hyper = three_groups();
-    c.eager_compat = true;
-    c.params.push_back(make_param(common_layouts()[3], 1000, Content::normal, 90));
-    std::vector<ParamArrays> expected;
-    ASSERT_TRUE(
-        adamw(reference_device(), reference_candidate(OpKind::optimizer_update), c, expected));
-    for_each_candidate(device(), OpKind::optimizer_update, [&](const Candidate& candidate) {
-        std::vector<ParamArrays> result;
-        if (!adamw(device(), candidate, c, result)) {
-            return false;
-        }
-        expect_same(expected[0], result[0]);
-        return true;
-    });
-}
-
 MP_COMPARE_BACKENDS(Adamw);
 
 // ---- what must hold, whoever computes it -------------------------------------------------------

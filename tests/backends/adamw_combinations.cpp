@@ -318,8 +318,6 @@ TEST_P(AdamwCombinations, OneBadGradientStopsAllOfThem) {
         update.table = launch.table();
         update.scalars = scalars.data();
         update.state = state.data();
-        update.hyper = device_hyper.data();
-        update.group_steps = group_step.data();
         update.scaling = launch.scaling();
         update.zero_grad = true;
         for (const OpDesc* op :

@@ -3,6 +3,7 @@
 // AnyPrecisionAdamW (tests/fixtures/make_adamw.py).
 #include <cmath>
 
+#include "adamw_eager.hpp"
 #include "adamw_fixture.hpp"
 #include "training.hpp"
 
@@ -88,7 +89,7 @@ TEST_P(AdamwOracles, Fp32IsAsExactAsTorch) {
 
 MP_ALL_BACKENDS(AdamwOracles);
 
-// ---- eager compatibility, which only the reference has -----------------------------------------
+// ---- torchdistx's order of roundings --------------------------------------------------------------
 
 Layout layout_of(const FixtureCase& c) {
     return {c.param, c.grad, c.exp_avg, c.exp_avg_sq, c.compensation, DType::none};
@@ -111,14 +112,12 @@ const HostArray& by_kind(const ParamArrays& arrays, char kind) {
 template <typename Visit> void replay_eager(const std::string& name, const Visit& visit) {
     const AdamwFixture& fixture = adamw_fixture();
     const FixtureCase& c = fixture.at(name);
-    TrainingOptions options;
-    options.eager_compat = true;
     const HostArray start = generate(kStreamParam, 0, c.count, c.exponent);
-    Training training(reference_device(), {fresh_param(layout_of(c), start)}, c.hyper, options);
+    EagerTraining training(fresh_param(layout_of(c), start), c.hyper);
     for (int64_t step = 1; step <= 20; ++step) {
         training.set_grad(generate(kStreamGrad, static_cast<uint64_t>(step), c.count, 0, c.grad));
         training.step();
-        const ParamArrays now = training.download();
+        const ParamArrays& now = training.download();
         for (const char kind : {'p', 'm', 'v', 'c'}) {
             if (fixture.has(name, step, kind)) {
                 visit(step, kind, fixture.array(name, step, kind), by_kind(now, kind));
@@ -188,21 +187,20 @@ TEST(AdamwEager, PassesTorchdistxOwnTest) {
     const AdamwFixture& fixture = adamw_fixture();
     for (const std::string name : {"linear", "linear_torch"}) {
         const FixtureCase& c = fixture.at(name);
-        TrainingOptions options;
-        options.eager_compat = true;
-        Training eager(reference_device(), {fresh_param(layout_of(c), fixture.array(name, 0, 'p'))},
-                       c.hyper, options);
+        EagerTraining eager(fresh_param(layout_of(c), fixture.array(name, 0, 'p')), c.hyper);
         Training fused(reference_device(), {fresh_param(layout_of(c), fixture.array(name, 0, 'p'))},
                        c.hyper, {});
         for (int64_t step = 1; step <= 6; ++step) {
             SCOPED_TRACE(name + ", step " + std::to_string(step));
             const HostArray expected = fixture.array(name, step, 'p');
-            for (Training* training : {&eager, &fused}) {
-                training->set_grad(fixture.array(name, step, 'g'));
-                training->step();
+            const auto take_step = [&](auto& training) {
+                training.set_grad(fixture.array(name, step, 'g'));
+                training.step();
                 // assertEqual's tolerances for fp32
-                expect_close(expected, training->download().param, 1.3e-6, 1e-5);
-            }
+                expect_close(expected, training.download().param, 1.3e-6, 1e-5);
+            };
+            take_step(eager);
+            take_step(fused);
             if (name == "linear") {
                 EXPECT_TRUE(same_bits(expected, eager.download().param, NanRule::same_bits));
             }

@@ -4,6 +4,7 @@
 // rounded to 16 bits) with what Kahan summation, stochastic rounding and master weights do about them.
 #include <cmath>
 
+#include "adamw_eager.hpp"
 #include "adamw_fixture.hpp"
 #include "training.hpp"
 
@@ -320,23 +321,19 @@ TEST_P(AdamwValues, AFilledCompensationKeepsTheImportedBits) {
 
 MP_ALL_BACKENDS(AdamwValues);
 
-// ---- the eager order of roundings, which only the reference has ---------------------------------
+// ---- torchdistx's order of roundings --------------------------------------------------------------
 
 TEST(AdamwEagerValues, HasItsOwnGoldenNumbers) {
-    TrainingOptions options;
-    options.eager_compat = true;
-    Training training(reference_device(),
-                      {fresh_param(bf16_with(kBf16, kBf16, kNone), constant(kFp32, 1, 1.0F))},
-                      kSmallUpdate, options);
+    EagerTraining training(fresh_param(bf16_with(kBf16, kBf16, kNone), constant(kFp32, 1, 1.0F)),
+                           kSmallUpdate);
     training.set_grad(constant(kBf16, 1, 1.0F));
     training.steps(1000);
     const ParamArrays result = training.download();
     EXPECT_EQ(result.param.get(0), 0.90234375F);
     EXPECT_NEAR(total(result), 0.90055847, 5e-9);
     // torchdistx decays the parameter in its own type, outside the compensation: it is lost.
-    Training decay(reference_device(),
-                   {fresh_param(bf16_with(kBf16, kBf16, kNone), constant(kFp32, 1, 1.5F))},
-                   kDecayOnly, options);
+    EagerTraining decay(fresh_param(bf16_with(kBf16, kBf16, kNone), constant(kFp32, 1, 1.5F)),
+                        kDecayOnly);
     decay.set_grad(constant(kBf16, 1, 0.0F));
     decay.steps(1000);
     EXPECT_EQ(decay.download().param.get(0), 1.5F);

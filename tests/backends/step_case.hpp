@@ -19,7 +19,6 @@ struct StepCase {
     bool stochastic_param = false;
     bool stochastic_states[numerics::kMaxStates] = {};
     bool zero_grad = false;
-    bool eager_compat = false;
 };
 
 inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
@@ -30,14 +29,11 @@ inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
         scalars.push_back(numerics::group_scalars(hyper, c.step, c.grad_mul));
     }
     const DeviceBytes device_scalars(on, scalars.data(), scalars.size() * sizeof(GroupScalars));
-    const DeviceBytes device_hyper(on, c.hyper.data(), c.hyper.size() * sizeof(GroupHyper));
     OptimizerState host_state;
     host_state.step = c.step;
     host_state.grad_mul = c.grad_mul;
     host_state.skip = c.skip;
     const DeviceValue<OptimizerState> state(on, host_state);
-    const std::vector<int64_t> steps(c.hyper.size(), c.step);
-    const DeviceBytes group_steps(on, steps.data(), steps.size() * sizeof(int64_t));
     OptimizerUpdateDesc op{};
     op.kind = OpKind::optimizer_update;
     op.table = launch.table();
@@ -48,9 +44,6 @@ inline bool adamw(TestDevice& on, const Candidate& candidate, const StepCase& c,
     op.stochastic_states[0] = c.stochastic_states[0];
     op.stochastic_states[1] = c.stochastic_states[1];
     op.zero_grad = c.zero_grad;
-    op.eager_compat = c.eager_compat;
-    op.hyper = device_hyper.as<GroupHyper>();
-    op.group_steps = group_steps.as<int64_t>();
     op.scaling = launch.scaling();
     if (!supports(on, candidate, op)) {
         return false;

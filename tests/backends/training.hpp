@@ -13,7 +13,6 @@ struct TrainingOptions {
     uint64_t seed = 0;
     bool stochastic_param = false;
     bool stochastic_states[numerics::kMaxStates] = {};
-    bool eager_compat = false;
 };
 
 class Training {
@@ -32,14 +31,11 @@ class Training {
         update_.table = launch_.table();
         update_.scalars = scalars_.data();
         update_.state = state_.data();
-        update_.hyper = hyper_.data();
-        update_.group_steps = group_step_.data();
         update_.scaling = launch_.scaling();
         update_.seed = options.seed;
         update_.stochastic_param = options.stochastic_param;
         update_.stochastic_states[0] = options.stochastic_states[0];
         update_.stochastic_states[1] = options.stochastic_states[1];
-        update_.eager_compat = options.eager_compat;
         prepare_candidate_ = first_candidate(on, prepare_);
         update_candidate_ = first_candidate(on, update_);
         if (prepare_candidate_ == nullptr || update_candidate_ == nullptr) {

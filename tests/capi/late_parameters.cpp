@@ -82,7 +82,7 @@ constexpr Kind kKinds[] = {
     {"fp32", 0, MP_RULE_ADAM, "reference"},
     {"fp32", 0, MP_RULE_ADAMW, "kokkos"},
     {"fp32", MP_OPTIMIZER_OFFLOAD, MP_RULE_ADAMW, nullptr},
-    {"bf16_pure_kahan", MP_OPTIMIZER_EAGER_COMPAT, MP_RULE_ADAMW, "reference"},
+    {"bf16_pure_kahan", 0, MP_RULE_ADAMW, "reference"},
     {"bf16_mixed", 0, MP_RULE_ADAMW, nullptr},
     {"bf16_pure_remainder", MP_OPTIMIZER_CHECK_FINITE, MP_RULE_ADAMW, nullptr}};
 

@@ -435,21 +435,6 @@ TEST(Optimizer, WrongCalls) {
     EXPECT_EQ(count, 1); // nothing half-added
 }
 
-TEST(Optimizer, EagerCompatIsForTheOracleOnly) {
-    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-    desc.flags = MP_OPTIMIZER_EAGER_COMPAT;
-    Training oracle("bf16_pure_kahan", 1, desc, "reference");
-    oracle.write_grads(1);
-    MP_OK(mp_optimizer_step(oracle.optimizer, nullptr, nullptr));
-    Training fast("bf16_pure_kahan", 1, desc);
-    fast.write_grads(1);
-    const auto before = fast.all_bits();
-    MP_FAILS(mp_optimizer_step(fast.optimizer, nullptr, nullptr), MP_STATUS_UNSUPPORTED,
-             "optimizer_update");
-    EXPECT_EQ(fast.all_bits(), before);
-    EXPECT_EQ(stats_of(fast.optimizer).step, 0);
-}
-
 // A step works on all parameters at once: none may be written twice, nor be another's gradient.
 TEST(Optimizer, ParametersThatShareMemoryAreRefused) {
     const Context context = make_context();

@@ -230,13 +230,3 @@ TEST(OptimizerOffload, ValuesOfStates) {
     MP_OK(mp_optimizer_read_state(offloaded.optimizer, nullptr, 2, "fp32_param", right));
     EXPECT_EQ(bytes_of(left), bytes_of(right));
 }
-
-TEST(OptimizerOffload, WrongCalls) {
-    const Context context = make_context(1, "reference");
-    const Recipe recipe = make_recipe(context, "bf16_pure");
-    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-    desc.flags = MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_EAGER_COMPAT;
-    mp_optimizer* raw = nullptr;
-    MP_FAILS(mp_optimizer_create(context, recipe, &desc, &raw), MP_STATUS_UNSUPPORTED, "eager",
-             "OFFLOAD");
-}

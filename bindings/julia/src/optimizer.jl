@@ -3,7 +3,7 @@
 
 @handle Optimizer optimizer """
     Optimizer(context, recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
-              eager_compat = false, comm = nothing, stage = 1, ...)
+              comm = nothing, stage = 1, ...)
 
 An optimizer whose states are in the dtypes of the recipe. Add groups by `add_group!`, parameters by `add_param!`,
 then `step!`. `max_grad_norm` clips the global norm (0: no clipping); `zero_grad` has a step clear the gradients;
@@ -14,18 +14,17 @@ taken:
     shard_ranks = 0, node_ranks = 0, check_every = 0, sum_gradients = false, progress_thread = true
 """
 
-function optimizer_desc(; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
-                        eager_compat = false)
+function optimizer_desc(; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false)
     return CAPI.mp_optimizer_desc(
         flags = flags(CAPI.MP_OPTIMIZER_CHECK_FINITE => check_finite, CAPI.MP_OPTIMIZER_ZERO_GRAD => zero_grad,
-                      CAPI.MP_OPTIMIZER_OFFLOAD => offload, CAPI.MP_OPTIMIZER_EAGER_COMPAT => eager_compat),
+                      CAPI.MP_OPTIMIZER_OFFLOAD => offload),
         seed = seed, max_grad_norm = max_grad_norm)
 end
 
 function Optimizer(c::Context, r::Recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false,
-                   offload = false, eager_compat = false, comm = nothing, sharding...)
+                   offload = false, comm = nothing, sharding...)
     desc = Ref(optimizer_desc(seed = seed, max_grad_norm = max_grad_norm, check_finite = check_finite,
-                              zero_grad = zero_grad, offload = offload, eager_compat = eager_compat))
+                              zero_grad = zero_grad, offload = offload))
     if comm === nothing
         isempty(sharding) || throw(ArgumentError("$(first(keys(sharding))) is for an optimizer with comm = ..."))
         return Optimizer(made(out -> CAPI.mp_optimizer_create(c, r, desc, out), CAPI.mp_optimizer), c, nothing)

@@ -137,7 +137,6 @@ class Optimizer(Object):
     check_finite   skip a step with gradients that are not finite, also without a scaler
     zero_grad      a step writes zeros into the gradients it has used
     offload        states and step on the host, parameters on the accelerator
-    eager_compat   an oracle: torchdistx's order of operations, backend "reference" only
     comm           ranks that share the states; sharding: how, a Sharding. Then collective: every rank adds the same
 
     A parameter is named by its number or its name. Groups are numbers from 0.
@@ -153,7 +152,6 @@ class Optimizer(Object):
         check_finite: bool = False,
         zero_grad: bool = False,
         offload: bool = False,
-        eager_compat: bool = False,
         comm: Comm | None = None,
         sharding: Sharding | None = None,
     ) -> None:
@@ -164,7 +162,6 @@ class Optimizer(Object):
                 check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE),
                 zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
                 offload=(offload, capi.MP_OPTIMIZER_OFFLOAD),
-                eager=(eager_compat, capi.MP_OPTIMIZER_EAGER_COMPAT),
             ),
         )
         if comm is None:

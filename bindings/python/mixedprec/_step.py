@@ -187,7 +187,6 @@ def _args(
     grad_scale=1.0,
     check_finite=False,
     zero_grad=False,
-    eager_compat=False,
     stochastic=(),
 ):
     fields = hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction)
@@ -201,7 +200,6 @@ def _args(
     fields["flags"] |= flags(
         check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE),
         zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
-        eager=(eager_compat, capi.MP_OPTIMIZER_EAGER_COMPAT),
     )
     return capi.mp_step_args(step=step, seed=seed, max_grad_norm=max_grad_norm, grad_scale=grad_scale, **fields)
 

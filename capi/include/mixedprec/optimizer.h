@@ -35,14 +35,12 @@
 /* The step writes zeros into the gradients it has used, one that is skipped too. Those of a group that is off stay as they are;
  * where ranks share the optimizer they become zero with the others, as they leave for their owners. */
 #define MP_OPTIMIZER_ZERO_GRAD 2u
-/* torchdistx's order, one rounding after every operation: an oracle, host backend "reference" only. */
-#define MP_OPTIMIZER_EAGER_COMPAT 4u
 /* States and step on the host, parameters and gradients on the context's device. Gradients come in buckets of 16 MiB
  * while the host steps the bucket before; weights go back likewise. The bits are the same. mp_optimizer_step waits for
  * all of it. The host keeps a copy of the weights: after writing into one call mp_optimizer_sync_master. States, and
  * values of states, are tensors on the host. mp_optimizer_get_memory counts states wherever they are, but neither that copy
- * nor two buckets of gradients. Not with MP_OPTIMIZER_EAGER_COMPAT, and not for mp_optimizer_step_pointers. */
-#define MP_OPTIMIZER_OFFLOAD 8u
+ * nor two buckets of gradients. Not for mp_optimizer_step_pointers. */
+#define MP_OPTIMIZER_OFFLOAD 4u
 /* How a moment or a compensation is coded. In blocks of the flattened tensor, with a scale each, in fp32 but where said:
  *   FP8_BLOCK     fp8_e4m3, blocks of 256: value = code * scale, scale = amax / 448 (torchao)
  *   FP8_BLOCK128  the same in blocks of 128 (LLMQ)

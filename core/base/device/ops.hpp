@@ -278,9 +278,6 @@ struct OptimizerUpdateDesc : OpDesc {
     bool stochastic_param = false;
     bool stochastic_states[numerics::kMaxStates] = {};
     bool zero_grad = false;
-    bool eager_compat = false; // torchdistx's order of roundings; only the oracle has it
-    const numerics::GroupHyper* hyper = nullptr; // by group; read under eager_compat
-    const int64_t* group_steps = nullptr;        // likewise
     UpdateScaling* scaling = nullptr; // scratch, one a segment, where any has scaled states
 };
 

@@ -64,7 +64,6 @@ inline bool has_meaning(const OptimizerPrepareDesc& /*op*/, Reason& /*reason*/) 
 inline bool has_meaning(const ScalerUpdateDesc& /*op*/, Reason& /*reason*/) noexcept {
     return true;
 }
-// But for the eager order of roundings, which is the reference's alone.
 inline bool has_meaning(const OptimizerUpdateDesc& op, Reason& reason) noexcept {
     return update_is_supported<AllFormats>(op, reason);
 }

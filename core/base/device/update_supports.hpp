@@ -116,10 +116,6 @@ inline bool rounding_is_supported(const OptimizerUpdateDesc& op, const UpdateSeg
 // What a backend whose kernels load and store these formats says of an update.
 template <class Formats>
 bool update_is_supported(const OptimizerUpdateDesc& op, Reason& reason) noexcept {
-    if (op.eager_compat) {
-        reason.set("the eager order of roundings is the reference's alone");
-        return false;
-    }
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
         const UpdateSegment& s = op.table.host_segments[i];
         if (!layout_is_supported<Formats>(s, reason) || !rounding_is_supported(op, s, reason)) {

@@ -78,7 +78,6 @@ pub const MP_OPERAND_COUNT: i32 = 3;
 pub const MP_BACKWARD_ACCUMULATE: u32 = 1;
 pub const MP_OPTIMIZER_CHECK_FINITE: u32 = 1;
 pub const MP_OPTIMIZER_ZERO_GRAD: u32 = 2;
-pub const MP_OPTIMIZER_EAGER_COMPAT: u32 = 4;
 pub const MP_OPTIMIZER_OFFLOAD: u32 = 8;
 pub const MP_CODING_PLAIN: i32 = 0;
 pub const MP_CODING_FP8_BLOCK: i32 = 2;

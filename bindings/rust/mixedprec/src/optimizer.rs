@@ -96,8 +96,6 @@ pub struct OptimizerOptions {
     pub check_finite: bool,
     /// The step writes zeros into the gradients it has used.
     pub zero_grad: bool,
-    /// torchdistx's order of operations: an oracle, on the backend "reference".
-    pub eager_compat: bool,
     /// States and step on the host, parameters and gradients on the context's device.
     pub offload: bool,
     /// Seed of stochastic rounding.
@@ -112,7 +110,6 @@ impl OptimizerOptions {
         sys::mp_optimizer_desc {
             flags: with(self.check_finite, sys::MP_OPTIMIZER_CHECK_FINITE)
                 | with(self.zero_grad, sys::MP_OPTIMIZER_ZERO_GRAD)
-                | with(self.eager_compat, sys::MP_OPTIMIZER_EAGER_COMPAT)
                 | with(self.offload, sys::MP_OPTIMIZER_OFFLOAD),
             seed: self.seed,
             max_grad_norm: self.max_grad_norm,
@@ -471,7 +468,6 @@ impl<'a> Optimizer<'a> {
         Ok(OptimizerOptions {
             check_finite: raw.flags & sys::MP_OPTIMIZER_CHECK_FINITE != 0,
             zero_grad: raw.flags & sys::MP_OPTIMIZER_ZERO_GRAD != 0,
-            eager_compat: raw.flags & sys::MP_OPTIMIZER_EAGER_COMPAT != 0,
             offload: raw.flags & sys::MP_OPTIMIZER_OFFLOAD != 0,
             seed: raw.seed,
             max_grad_norm: raw.max_grad_norm,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // AnyPrecisionAdamW of torchdistx (BSD-3) as eager PyTorch computes it on a CPU: one rounding after
-// every tensor operation. An oracle for the host only; adamw_update.hpp is what trains.
+// every tensor operation. An oracle of the tests, which torchdistx's own numbers are compared with.
 //
 // What is rounded inside one PyTorch operation was found by experiment (2.15.0, x86-64) and is written
 // at each line. Two things of it are not reproduced: its fp32 square root (MKL's, up to one ulp off;
@@ -10,11 +10,13 @@
 
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "numerics/codec.hpp"
 #include "numerics/rules.hpp"
+#include "training.hpp"
 
-namespace mp::numerics {
+namespace mp::test {
 
 struct EagerDTypes {
     DType param = DType::none;
@@ -34,13 +36,13 @@ struct EagerElement {
 // The value after a store in `dtype`.
 inline float round_to(DType dtype, float x) {
     uint64_t element = 0;
-    store_from_float(dtype, &element, 0, x, false);
-    return load_as_float(dtype, &element, 0);
+    numerics::store_from_float(dtype, &element, 0, x, false);
+    return numerics::load_as_float(dtype, &element, 0);
 }
 
 // The bias corrections of step t. Its count is an fp32 tensor, so these are fp32 throughout.
 struct EagerCorrections {
-    EagerCorrections(const GroupHyper& hyper, int64_t step) {
+    EagerCorrections(const numerics::GroupHyper& hyper, int64_t step) {
         const auto t = static_cast<float>(step);
         const float bias1 = 1.0F - std::pow(static_cast<float>(hyper.beta1), t);
         const float bias2 = 1.0F - std::pow(static_cast<float>(hyper.beta2), t);
@@ -52,8 +54,8 @@ struct EagerCorrections {
     float denominator;
 };
 
-// One element of one step. `grad` has been unscaled already.
-inline void eager_update(const GroupHyper& hyper, const EagerCorrections& corrections,
+// One element of one step.
+inline void eager_update(const numerics::GroupHyper& hyper, const EagerCorrections& corrections,
                          const EagerDTypes& types, float grad, EagerElement& e) {
     // p.mul_(1 - lr * weight_decay): the factor in double, then fp32.
     if (hyper.weight_decay != 0.0) {
@@ -92,4 +94,42 @@ inline void eager_update(const GroupHyper& hyper, const EagerCorrections& correc
     e.c = round_to(types.compensation, e.c + round_to(types.param, old - e.p));
 }
 
-} // namespace mp::numerics
+// Many steps of one parameter, as Training (training.hpp) does them.
+class EagerTraining {
+  public:
+    EagerTraining(ParamArrays start, const numerics::GroupHyper& hyper)
+        : arrays_(std::move(start)), hyper_(hyper) {}
+
+    void set_grad(const HostArray& grad) { arrays_.grad = grad; }
+    void step() {
+        const EagerCorrections corrections(hyper_, ++steps_);
+        const EagerDTypes types = {arrays_.param.dtype, arrays_.grad.dtype, arrays_.exp_avg.dtype,
+                                   arrays_.exp_avg_sq.dtype, arrays_.compensation.dtype};
+        const bool has_compensation = types.compensation != DType::none;
+        for (int64_t i = 0; i < arrays_.count(); ++i) {
+            EagerElement e = {arrays_.param.get(i), arrays_.exp_avg.get(i),
+                              arrays_.exp_avg_sq.get(i),
+                              has_compensation ? arrays_.compensation.get(i) : 0.0F};
+            eager_update(hyper_, corrections, types, arrays_.grad.get(i), e);
+            arrays_.param.set(i, e.p);
+            arrays_.exp_avg.set(i, e.m);
+            arrays_.exp_avg_sq.set(i, e.v);
+            if (has_compensation) {
+                arrays_.compensation.set(i, e.c);
+            }
+        }
+    }
+    void steps(int64_t count) {
+        for (int64_t i = 0; i < count; ++i) {
+            step();
+        }
+    }
+    [[nodiscard]] const ParamArrays& download() const { return arrays_; }
+
+  private:
+    ParamArrays arrays_;
+    numerics::GroupHyper hyper_;
+    int64_t steps_ = 0;
+};
+
+} // namespace mp::test
