@@ -47,7 +47,7 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_BACKWARD_ACCUMULATE = 1
     integer(c_int32_t), parameter :: MP_OPTIMIZER_CHECK_FINITE = 1
     integer(c_int32_t), parameter :: MP_OPTIMIZER_ZERO_GRAD_C = 2
-    integer(c_int32_t), parameter :: MP_OPTIMIZER_OFFLOAD = 8
+    integer(c_int32_t), parameter :: MP_OPTIMIZER_OFFLOAD = 4
     integer(c_int32_t), parameter :: MP_CODING_PLAIN = 0
     integer(c_int32_t), parameter :: MP_CODING_FP8_BLOCK = 2
     integer(c_int32_t), parameter :: MP_CODING_DYNAMIC8 = 3
@@ -61,9 +61,6 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_HYPERPARAMETERS_EXPLICIT = 256
     integer(c_int32_t), parameter :: MP_RULE_MAXIMIZE = 1024
     integer(c_int32_t), parameter :: MP_RULE_NO_BIAS_CORRECTION = 2048
-    integer(c_int32_t), parameter :: MP_RULE_ADAMW = 0
-    integer(c_int32_t), parameter :: MP_RULE_ADAM = 1
-    integer(c_int32_t), parameter :: MP_RULE_LION = 2
     integer(c_int32_t), parameter :: MP_PARAM_NORM_ELSEWHERE = 1
     integer(c_int32_t), parameter :: MP_SCALING_TENSOR = 1
     integer(c_int32_t), parameter :: MP_SCALING_ROW = 2
@@ -152,6 +149,9 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_COMM_SCALE_MX = 3
     integer(c_int32_t), parameter :: MP_COMM_SCALE_SHARED = 4
     integer(c_int32_t), parameter :: MP_REDUCE_STOCHASTIC = 1
+    integer(c_int32_t), parameter :: MP_RULE_ADAMW = 0
+    integer(c_int32_t), parameter :: MP_RULE_ADAM = 1
+    integer(c_int32_t), parameter :: MP_RULE_LION = 2
     integer(c_int32_t), parameter :: MP_FORWARD_DROP = 1
     integer(c_int32_t), parameter :: MP_FORWARD_RECOMPUTE = 2
     integer(c_int32_t), parameter :: MP_PRODUCT_FPROP = 0
@@ -631,6 +631,31 @@ module mixedprec_types
         integer(c_int32_t) :: microbatch = 0
         integer(c_int32_t) :: reserved = 0
     end type mp_comm_reduce_desc
+
+    !> See mixedprec/rule.h.
+    type, bind(c) :: mp_rule_info
+        integer(c_int32_t) :: struct_size = 24
+        integer(c_int32_t) :: corrects_bias = 0
+        type(c_ptr) :: name = c_null_ptr
+        integer(c_int32_t) :: state_count = 0
+        integer(c_int32_t) :: hyper_count = 0
+    end type mp_rule_info
+
+    !> See mixedprec/rule.h.
+    type, bind(c) :: mp_rule_state
+        integer(c_int32_t) :: struct_size = 16
+        integer(c_int32_t) :: is_signed = 0
+        type(c_ptr) :: name = c_null_ptr
+    end type mp_rule_state
+
+    !> See mixedprec/rule.h.
+    type, bind(c) :: mp_rule_hyper
+        integer(c_int32_t) :: struct_size = 32
+        integer(c_int32_t) :: reserved = 0
+        type(c_ptr) :: name = c_null_ptr
+        real(c_double) :: usual = 0.0_c_double
+        real(c_double) :: limit = 0.0_c_double
+    end type mp_rule_hyper
 
     !> See mixedprec/scaler.h.
     type, bind(c) :: mp_scaler_desc
@@ -2418,6 +2443,47 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_comm_get_wire_bytes
 
+        !> How many rules there are.
+        function mp_rule_get_count(count) bind(c, name="mp_rule_get_count") result(answer)
+            import
+            integer(c_int32_t), intent(out), optional :: count
+            integer(c_int32_t) :: answer
+        end function mp_rule_get_count
+
+        !> The number of a rule.
+        function mp_rule_get_number(name, rule) bind(c, name="mp_rule_get_number") result(answer)
+            import
+            type(c_ptr), value :: name
+            integer(c_int32_t), intent(out), optional :: rule
+            integer(c_int32_t) :: answer
+        end function mp_rule_get_number
+
+        !> What a rule is.
+        function mp_rule_get_info(rule, info) bind(c, name="mp_rule_get_info") result(answer)
+            import
+            integer(c_int32_t), value :: rule
+            type(mp_rule_info), intent(inout), optional :: info
+            integer(c_int32_t) :: answer
+        end function mp_rule_get_info
+
+        !> One of a rule's states.
+        function mp_rule_get_state(rule, index, state) bind(c, name="mp_rule_get_state") result(answer)
+            import
+            integer(c_int32_t), value :: rule
+            integer(c_int32_t), value :: index
+            type(mp_rule_state), intent(inout), optional :: state
+            integer(c_int32_t) :: answer
+        end function mp_rule_get_state
+
+        !> One of the hyperparameters that a rule reads.
+        function mp_rule_get_hyper(rule, index, hyper) bind(c, name="mp_rule_get_hyper") result(answer)
+            import
+            integer(c_int32_t), value :: rule
+            integer(c_int32_t), value :: index
+            type(mp_rule_hyper), intent(inout), optional :: hyper
+            integer(c_int32_t) :: answer
+        end function mp_rule_get_hyper
+
         !> Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
         function mp_saved_create(linear, out) bind(c, name="mp_saved_create") result(answer)
             import
@@ -3161,6 +3227,9 @@ contains
         type(mp_recipe_key_desc), target :: at_mp_recipe_key_desc
         type(mp_memory_report), target :: at_mp_memory_report
         type(mp_comm_reduce_desc), target :: at_mp_comm_reduce_desc
+        type(mp_rule_info), target :: at_mp_rule_info
+        type(mp_rule_state), target :: at_mp_rule_state
+        type(mp_rule_hyper), target :: at_mp_rule_hyper
         type(mp_scaler_desc), target :: at_mp_scaler_desc
         type(mp_scaler_state), target :: at_mp_scaler_state
         type(mp_sharding_desc), target :: at_mp_sharding_desc
@@ -3494,6 +3563,22 @@ contains
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%site)), 80)
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%microbatch)), 88)
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%reserved)), 92)
+        call compare(int(c_sizeof(at_mp_rule_info)), 24)
+        call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%corrects_bias)), 4)
+        call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%name)), 8)
+        call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%state_count)), 16)
+        call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%hyper_count)), 20)
+        call compare(int(c_sizeof(at_mp_rule_state)), 16)
+        call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%is_signed)), 4)
+        call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%name)), 8)
+        call compare(int(c_sizeof(at_mp_rule_hyper)), 32)
+        call compare(offset(c_loc(at_mp_rule_hyper), c_loc(at_mp_rule_hyper%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_rule_hyper), c_loc(at_mp_rule_hyper%reserved)), 4)
+        call compare(offset(c_loc(at_mp_rule_hyper), c_loc(at_mp_rule_hyper%name)), 8)
+        call compare(offset(c_loc(at_mp_rule_hyper), c_loc(at_mp_rule_hyper%usual)), 16)
+        call compare(offset(c_loc(at_mp_rule_hyper), c_loc(at_mp_rule_hyper%limit)), 24)
         call compare(int(c_sizeof(at_mp_scaler_desc)), 64)
         call compare(offset(c_loc(at_mp_scaler_desc), c_loc(at_mp_scaler_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_scaler_desc), c_loc(at_mp_scaler_desc%flags)), 4)

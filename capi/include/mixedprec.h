@@ -48,6 +48,7 @@
 #include "mixedprec/recipe.h"
 #include "mixedprec/recipe_keys.h"
 #include "mixedprec/reduce.h"
+#include "mixedprec/rule.h"
 #include "mixedprec/saved.h"
 #include "mixedprec/scaler.h"
 #include "mixedprec/sharding.h"

@@ -32,11 +32,11 @@ template <typename T> numerics::GroupHyper hyper_of(const T& source) {
     hyper.rule = rule_of(source.rule);
     check_reserved(source.reserved);
     if ((source.flags & MP_HYPERPARAMETERS_EXPLICIT) == 0) {
-        const numerics::GroupHyper defaults = numerics::rule_info(hyper.rule).defaults();
-        hyper.lr = hyper.lr == 0.0 ? defaults.lr : hyper.lr;
-        hyper.beta1 = hyper.beta1 == 0.0 ? defaults.beta1 : hyper.beta1;
-        hyper.beta2 = hyper.beta2 == 0.0 ? defaults.beta2 : hyper.beta2;
-        hyper.eps = hyper.eps == 0.0 ? defaults.eps : hyper.eps;
+        const numerics::GroupHyper usual = numerics::usual_hyper(hyper.rule);
+        for (const numerics::HyperSpec& each : numerics::Adamw::kHypers) {
+            double& value = hyper.*each.value;
+            value = value == 0.0 ? usual.*each.value : value;
+        }
     }
     hyper.maximize = (source.flags & MP_RULE_MAXIMIZE) != 0;
     hyper.bias_correction = (source.flags & MP_RULE_NO_BIAS_CORRECTION) == 0;

@@ -120,10 +120,10 @@ void check_weights(const UpdateSegment& s, const char* name) {
     }
 }
 
-void check_range(const char* name, double value, double minimum, double below) {
-    if (!(value >= minimum && value < below)) {
-        fail(Code::invalid_argument, "optimizer: %s is %g; it must be at least %g and below %g",
-             name, value, minimum, below);
+void check_range(const char* name, double value, double below) {
+    if (!(value >= 0.0 && value < below)) {
+        fail(Code::invalid_argument, "optimizer: %s is %g; it must be at least 0 and below %g",
+             name, value, below);
     }
 }
 
@@ -136,20 +136,26 @@ bool has_second_moment(numerics::RuleId rule) {
 }
 
 void check_hyper(const numerics::GroupHyper& hyper) {
-    constexpr double kLarge = 1e30; // so that no scalar of the step overflows fp32
     if (!numerics::is_rule(static_cast<uint32_t>(hyper.rule))) {
         fail(Code::invalid_argument, "optimizer: there is no rule with number %u",
              static_cast<unsigned>(hyper.rule));
     }
     const numerics::RuleInfo rule = numerics::rule_info(hyper.rule);
-    if (const char* why = rule.refusal(hyper); why != nullptr) {
-        fail(Code::invalid_argument, "optimizer: rule %s: %s", rule.name, why);
+    if (!rule.corrects_bias && !hyper.bias_correction) {
+        fail(Code::invalid_argument, "optimizer: rule %s: it has no bias correction to leave out",
+             rule.name);
     }
-    check_range("lr", hyper.lr, 0.0, kLarge);
-    check_range("beta1", hyper.beta1, 0.0, 1.0);
-    check_range("beta2", hyper.beta2, 0.0, 1.0);
-    check_range("eps", hyper.eps, 0.0, kLarge);
-    check_range("weight_decay", hyper.weight_decay, 0.0, kLarge);
+    for (const numerics::HyperSpec& known : numerics::Adamw::kHypers) { // which reads all there are
+        const double value = hyper.*known.value;
+        if (const numerics::HyperSpec* const read = find_hyper(rule, known.value);
+            read != nullptr) {
+            check_range(read->name, value, read->limit);
+        } else if (!numerics::is_left_alone(value, numerics::GroupHyper{}.*known.value)) {
+            fail(Code::invalid_argument,
+                 "optimizer: rule %s: it has no %s; leave it 0 or as it is by default", rule.name,
+                 known.name);
+        }
+    }
 }
 
 void check_gradient(const UpdateSegment& s, const char* name) {

@@ -14,7 +14,7 @@ import headers
 
 LIST = headers.ROOT / "docs/functions.md"
 NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library", "linear",
-         "optimizer", "queue", "recipe", "saved", "scaler", "step_plan", "status", "tensor")
+         "optimizer", "queue", "recipe", "rule", "saved", "scaler", "step_plan", "status", "tensor")
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
 MAKES = re.compile(r"_(create|wrap|import)(_|$)")
 # Verbs of functions that only give something out, other than get.

@@ -3,8 +3,6 @@
 
 #include <fnmatch.h>
 
-#include <map>
-
 #include "model_files.hpp"
 
 namespace command {
@@ -84,11 +82,10 @@ std::vector<Tensor> tensors_of(const ModelOptions& options, std::vector<std::str
 }
 
 int32_t rule_of(const std::string& name) {
-    const std::map<std::string, int32_t> known{
-        {"adamw", MP_RULE_ADAMW}, {"adam", MP_RULE_ADAM}, {"lion", MP_RULE_LION}};
-    const auto found = known.find(name);
-    must<UsageError>(found != known.end(), "--rule is adamw, adam or lion, not '", name, "'");
-    return found->second;
+    int32_t rule = 0;
+    must<UsageError>(mp_rule_get_number(name.c_str(), &rule) == MP_STATUS_OK,
+                     "--rule: ", mp_last_error_message());
+    return rule;
 }
 
 // Patterns as in a shell: their matching takes no memory, and time by the lengths alone.

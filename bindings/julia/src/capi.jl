@@ -95,7 +95,7 @@ const MP_OPERAND_COUNT = Int32(3)
 const MP_BACKWARD_ACCUMULATE = UInt32(1)
 const MP_OPTIMIZER_CHECK_FINITE = UInt32(1)
 const MP_OPTIMIZER_ZERO_GRAD = UInt32(2)
-const MP_OPTIMIZER_OFFLOAD = UInt32(8)
+const MP_OPTIMIZER_OFFLOAD = UInt32(4)
 const MP_CODING_PLAIN = Int32(0)
 const MP_CODING_FP8_BLOCK = Int32(2)
 const MP_CODING_DYNAMIC8 = Int32(3)
@@ -109,9 +109,6 @@ const MP_STEP_SR_EXP_AVG_SQ = UInt32(64)
 const MP_HYPERPARAMETERS_EXPLICIT = UInt32(256)
 const MP_RULE_MAXIMIZE = UInt32(1024)
 const MP_RULE_NO_BIAS_CORRECTION = UInt32(2048)
-const MP_RULE_ADAMW = Int32(0)
-const MP_RULE_ADAM = Int32(1)
-const MP_RULE_LION = Int32(2)
 const MP_PARAM_NORM_ELSEWHERE = UInt32(1)
 const MP_SCALING_TENSOR = Int32(1)
 const MP_SCALING_ROW = Int32(2)
@@ -200,6 +197,9 @@ const MP_COMM_SCALE_BLOCK = Int32(2)
 const MP_COMM_SCALE_MX = Int32(3)
 const MP_COMM_SCALE_SHARED = Int32(4)
 const MP_REDUCE_STOCHASTIC = UInt32(1)
+const MP_RULE_ADAMW = Int32(0)
+const MP_RULE_ADAM = Int32(1)
+const MP_RULE_LION = Int32(2)
 const MP_FORWARD_DROP = UInt32(1)
 const MP_FORWARD_RECOMPUTE = UInt32(2)
 const MP_PRODUCT_FPROP = Int32(0)
@@ -1003,6 +1003,47 @@ struct mp_comm_reduce_desc
         new(sizeof(mp_comm_reduce_desc), flags, op, order, accumulate, slots, wire_dtype, wire_scale, gather_dtype, gather_scale, first_element, seed, uid, step, deadline_ms, site, microbatch, reserved)
 end
 
+"See mixedprec/rule.h."
+struct mp_rule_info
+    struct_size::UInt32
+    corrects_bias::Int32
+    name::Ptr{UInt8}
+    state_count::Int32
+    hyper_count::Int32
+    mp_rule_info(;
+        corrects_bias = 0,
+        name = C_NULL,
+        state_count = 0,
+        hyper_count = 0) =
+        new(sizeof(mp_rule_info), corrects_bias, name, state_count, hyper_count)
+end
+
+"See mixedprec/rule.h."
+struct mp_rule_state
+    struct_size::UInt32
+    is_signed::Int32
+    name::Ptr{UInt8}
+    mp_rule_state(;
+        is_signed = 0,
+        name = C_NULL) =
+        new(sizeof(mp_rule_state), is_signed, name)
+end
+
+"See mixedprec/rule.h."
+struct mp_rule_hyper
+    struct_size::UInt32
+    reserved::Int32
+    name::Ptr{UInt8}
+    usual::Float64
+    limit::Float64
+    mp_rule_hyper(;
+        reserved = 0,
+        name = C_NULL,
+        usual = 0.0,
+        limit = 0.0) =
+        new(sizeof(mp_rule_hyper), reserved, name, usual, limit)
+end
+
 "See mixedprec/scaler.h."
 struct mp_scaler_desc
     struct_size::UInt32
@@ -1221,6 +1262,9 @@ const LAYOUT = (
     (mp_recipe_key_desc, 40, (0, 4, 8, 16, 24, 32,)),
     (mp_memory_report, 80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
     (mp_comm_reduce_desc, 96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 88, 92,)),
+    (mp_rule_info, 24, (0, 4, 8, 16, 20,)),
+    (mp_rule_state, 16, (0, 4, 8,)),
+    (mp_rule_hyper, 32, (0, 4, 8, 16, 24,)),
     (mp_scaler_desc, 64, (0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,)),
     (mp_scaler_state, 40, (0, 4, 8, 16, 20, 24, 32,)),
     (mp_sharding_desc, 56, (0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52,)),
@@ -1396,6 +1440,11 @@ const NAMES = (
     :mp_comm_reduce_scatter,
     :mp_comm_all_gather_values,
     :mp_comm_get_wire_bytes,
+    :mp_rule_get_count,
+    :mp_rule_get_number,
+    :mp_rule_get_info,
+    :mp_rule_get_state,
+    :mp_rule_get_hyper,
     :mp_saved_create,
     :mp_linear_forward_saved,
     :mp_linear_backward_saved,
@@ -2564,10 +2613,40 @@ mp_comm_get_wire_bytes(count, dtype, scale, bytes) =
     ccall(ADDRESSES[163], Int32, (Int64, Int32, Int32, Ptr{Int64},), count, dtype, scale, bytes)
 
 """
+How many rules there are.
+"""
+mp_rule_get_count(count) =
+    ccall(ADDRESSES[164], Int32, (Ptr{Int32},), count)
+
+"""
+The number of a rule.
+"""
+mp_rule_get_number(name, rule) =
+    ccall(ADDRESSES[165], Int32, (Ptr{UInt8}, Ptr{Int32},), name, rule)
+
+"""
+What a rule is.
+"""
+mp_rule_get_info(rule, info) =
+    ccall(ADDRESSES[166], Int32, (Int32, Ptr{mp_rule_info},), rule, info)
+
+"""
+One of a rule's states.
+"""
+mp_rule_get_state(rule, index, state) =
+    ccall(ADDRESSES[167], Int32, (Int32, Int32, Ptr{mp_rule_state},), rule, index, state)
+
+"""
+One of the hyperparameters that a rule reads.
+"""
+mp_rule_get_hyper(rule, index, hyper) =
+    ccall(ADDRESSES[168], Int32, (Int32, Int32, Ptr{mp_rule_hyper},), rule, index, hyper)
+
+"""
 Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
 """
 mp_saved_create(linear, out) =
-    @waiting(164, Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
+    @waiting(169, Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
 
 """
 mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
@@ -2575,39 +2654,39 @@ x may be codes (a quantized tensor). In the form of the product they serve as th
 (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
 """
 mp_linear_forward_saved(linear, queue, x, y, saved, flags) =
-    @waiting(165, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_saved}, UInt32,), linear, queue, x, y, saved, flags)
+    @waiting(170, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_saved}, UInt32,), linear, queue, x, y, saved, flags)
 
 """
 mp_linear_backward with what that forward kept. It stays there: a second backward may follow. Enqueues. dy may be codes,
 as x may; dbias is then the sum of their values.
 """
 mp_linear_backward_saved(linear, queue, saved, dy, dx, dw, dbias, flags) =
-    @waiting(166, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_saved}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, saved, dy, dx, dw, dbias, flags)
+    @waiting(171, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_saved}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, saved, dy, dx, dw, dbias, flags)
 
 """
 Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
 """
 mp_linear_get_saved_bytes(linear, rows, bytes) =
-    @waiting(167, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
+    @waiting(172, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
 
 """
 Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
 are taken to be at the new one: copy them first. A saved whose x lies in the library's memory cannot be moved.
 """
 mp_saved_set_memory(saved, memory, bytes) =
-    @waiting(168, Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
+    @waiting(173, Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
 
 """
 The caller's memory that mp_saved_set_memory named.
 """
 mp_saved_get_memory(saved, memory, bytes) =
-    @waiting(169, Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
+    @waiting(174, Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
 
 """
 Gives the caller's reference back.
 """
 mp_saved_destroy(saved) =
-    @waiting(170, Cvoid, (Ptr{mp_saved},), saved)
+    @waiting(175, Cvoid, (Ptr{mp_saved},), saved)
 
 """
 How dw in fp16 or bf16 is rounded from now on, by mp_linear_backward too. Under MP_ROUND_STOCHASTIC the product is added
@@ -2615,39 +2694,39 @@ to dw in fp32 and rounded once, by the bits of (seed, uid, element, step, microb
 A dw in fp32 is not rounded.
 """
 mp_linear_set_gradient_rounding(linear, desc) =
-    @waiting(171, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(176, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 What mp_linear_set_gradient_rounding was told.
 """
 mp_linear_get_gradient_rounding(linear, desc) =
-    @waiting(172, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(177, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
 """
 mp_linear_get_operand_form(linear, product, operand, dtype, quant) =
-    @waiting(173, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
+    @waiting(178, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
 
 """
 Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
 counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
 """
 mp_linear_quantize(linear, queue, product, operand, source, codes) =
-    @waiting(174, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int32, Int32, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, product, operand, source, codes)
+    @waiting(179, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int32, Int32, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, product, operand, source, codes)
 
 """
 Has products take these codes of the caller's instead of rounding the weight: who changes the weight makes them anew.
 Their amax enters the delayed scale. Kept alive.
 """
 mp_linear_set_weight_codes(linear, fprop, dgrad) =
-    @waiting(175, Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
+    @waiting(180, Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
 
 """
 What mp_linear_set_weight_codes was given.
 """
 mp_linear_get_weight_codes(linear, product, out) =
-    @waiting(176, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
+    @waiting(181, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
 
 """
 The delayed scale of an operand, for kernels of the caller's that make codes: what x is multiplied by before it is
@@ -2655,83 +2734,83 @@ rounded; scale_inv = RN(1 / multiply). One fp32 element in device memory that mo
 first steps of a recipe with a warm-up it is not used.
 """
 mp_linear_get_multiply_tensor(linear, operand, out) =
-    @waiting(177, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
+    @waiting(182, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
 
 """
 Makes the scaler a recipe asks for; for a recipe without loss scaling one of kind MP_SCALER_NONE, so that
 the caller's loop is the same for every recipe. Freezes the recipe.
 """
 mp_scaler_create_from_recipe(context, recipe, out) =
-    @waiting(178, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
+    @waiting(183, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
 
 """
 Makes a scaler on the context's device.
 """
 mp_scaler_create(context, desc, out) =
-    @waiting(179, Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
+    @waiting(184, Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
 
 """
 The loss scale as it is after all enqueued work. Blocks.
 """
 mp_scaler_get_scale(scaler, queue, scale) =
-    @waiting(180, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{Float64},), scaler, queue, scale)
+    @waiting(185, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{Float64},), scaler, queue, scale)
 
 """
 Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
 """
 mp_scaler_update(scaler, queue) =
-    @waiting(181, Int32, (Ptr{mp_scaler}, Ptr{mp_queue},), scaler, queue)
+    @waiting(186, Int32, (Ptr{mp_scaler}, Ptr{mp_queue},), scaler, queue)
 
 """
 Gives the caller's reference back.
 """
 mp_scaler_destroy(scaler) =
-    @waiting(182, Cvoid, (Ptr{mp_scaler},), scaler)
+    @waiting(187, Cvoid, (Ptr{mp_scaler},), scaler)
 
 """
 Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
 found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
 """
 mp_scaler_check_pointers(scaler, queue, count, grads, dtypes, elements) =
-    @waiting(183, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Int64, Ptr{Ptr{Cvoid}}, Ptr{Int32}, Ptr{Int64},), scaler, queue, count, grads, dtypes, elements)
+    @waiting(188, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Int64, Ptr{Ptr{Cvoid}}, Ptr{Int32}, Ptr{Int64},), scaler, queue, count, grads, dtypes, elements)
 
 """
 The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
 without waiting. 1 of a scaler of kind MP_SCALER_NONE.
 """
 mp_scaler_get_scale_tensor(scaler, out) =
-    @waiting(184, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(189, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf, 0 or 1, likewise. Kernels of the caller's may write it before mp_scaler_update: the maximum over ranks, say.
 """
 mp_scaler_get_found_inf_tensor(scaler, out) =
-    @waiting(185, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(190, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that hold other
 parameters. One small message. Blocks.
 """
 mp_scaler_combine(scaler, queue, comm) =
-    @waiting(186, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_comm},), scaler, queue, comm)
+    @waiting(191, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_comm},), scaler, queue, comm)
 
 """
 Reads the whole state. Blocks.
 """
 mp_scaler_get_state(scaler, queue, state) =
-    @waiting(187, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
+    @waiting(192, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
 
 """
 Replaces the whole state, to go on exactly where a saved run stopped. Blocks.
 """
 mp_scaler_set_state(scaler, queue, state) =
-    @waiting(188, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
+    @waiting(193, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
 
 """
 Fills a descriptor with the rule of a known system.
 """
 mp_scaler_desc_preset(desc, size, name) =
-    ccall(ADDRESSES[189], Int32, (Ptr{mp_scaler_desc}, Csize_t, Ptr{UInt8},), desc, size, name)
+    ccall(ADDRESSES[194], Int32, (Ptr{mp_scaler_desc}, Csize_t, Ptr{UInt8},), desc, size, name)
 
 """
 As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
@@ -2739,14 +2818,14 @@ own from `comm`, which may be destroyed after. Every rank then adds the same gro
 the same names, shapes and values. Blocks.
 """
 mp_optimizer_create_sharded(context, recipe, desc, comm, sharding, out) =
-    @waiting(190, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{mp_comm}, Ptr{mp_sharding_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, comm, sharding, out)
+    @waiting(195, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{mp_comm}, Ptr{mp_sharding_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, comm, sharding, out)
 
 """
 Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
 weights'. The first step does it where nobody has. No parameter can be added after it. Blocks.
 """
 mp_optimizer_shard(optimizer, queue) =
-    @waiting(191, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(196, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
@@ -2760,7 +2839,7 @@ and from stage 2 on, once a microbatch if wanted: what left is added to what lef
 Enqueues; blocks for a bucket that leaves.
 """
 mp_optimizer_grad_ready(optimizer, queue, index) =
-    @waiting(192, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(197, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
@@ -2768,14 +2847,14 @@ zeroed. Needed after each of this rank's slots where it has several; nothing els
 buckets that leave.
 """
 mp_optimizer_end_microbatch(optimizer, queue) =
-    @waiting(193, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(198, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
 Enqueues.
 """
 mp_optimizer_acquire_grad(optimizer, queue, index) =
-    @waiting(194, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(199, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
@@ -2783,33 +2862,33 @@ under way, for layers to come. Every rank names the same parameters in the same 
 Blocks until this rank's own slices are ready to be sent.
 """
 mp_optimizer_gather_begin(optimizer, queue, indices, count) =
-    @waiting(195, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(200, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Returns when these parameters are whole. Blocks. Does nothing in other stages.
 """
 mp_optimizer_gather_wait(optimizer, queue, indices, count) =
-    @waiting(196, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(201, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Gives the parameters' memory back; what was written there is lost, unless mp_optimizer_sync_master took it. A step
 does it for all. Blocks. Does nothing in other stages.
 """
 mp_optimizer_gather_free(optimizer, queue, indices, count) =
-    @waiting(197, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(202, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Which elements of a parameter a rank owns.
 """
 mp_optimizer_get_slice(optimizer, index, rank, start, count) =
-    @waiting(198, Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
+    @waiting(203, Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
 
 """
 Whether messages move while the caller computes, and how many have. What the thread finished was over before the
 step, or whoever waits, asked for it.
 """
 mp_optimizer_get_progress(optimizer, progress) =
-    @waiting(199, Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
+    @waiting(204, Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
 
 """
 FP8-LM's factor mu of a gradient that ranks reduce under a shared scale (grad.reduce.scale \"shared\"): it begins at 1 /
@@ -2817,13 +2896,13 @@ sqrt(ranks), is halved by a step whose sum had to clip more than 1e-5 of its ele
 1000 steps that had not. Codes are made under it rounded down to a power of two. A checkpoint keeps it.
 """
 mp_optimizer_get_grad_mu(optimizer, index, mu) =
-    @waiting(200, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
+    @waiting(205, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
 
 """
 What this rank has sent for this optimizer.
 """
 mp_optimizer_get_traffic(optimizer, traffic) =
-    @waiting(201, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm_traffic},), optimizer, traffic)
+    @waiting(206, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm_traffic},), optimizer, traffic)
 
 """
 mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
@@ -2832,64 +2911,64 @@ own elements, and of what every rank has. The one scale of a weight or gradient 
 matrix; mp_recipe_plan_tensors knows others.
 """
 mp_recipe_plan_memory_sharded(recipe, rule, counts, tensor_count, sharding, rank, ranks, report) =
-    @waiting(202, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
+    @waiting(207, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
 
 """
 Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
 as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
 """
 mp_recipe_plan_tensors(recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic) =
-    @waiting(203, Int32, (Ptr{mp_recipe}, Ptr{mp_planned_tensor}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report}, Ptr{mp_comm_traffic},), recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic)
+    @waiting(208, Int32, (Ptr{mp_recipe}, Ptr{mp_planned_tensor}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report}, Ptr{mp_comm_traffic},), recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic)
 
 """
 Symbolic name of a code, for logs (\"MP_STATUS_INVALID_SHAPE\").
 """
 mp_status_string(status) =
-    ccall(ADDRESSES[204], Ptr{UInt8}, (Int32,), status)
+    ccall(ADDRESSES[209], Ptr{UInt8}, (Int32,), status)
 
 """
 What went wrong in this thread's last call, in one line: the argument, what was found, what was
 expected, what to do. Every call except the query functions of this header and mp_*_destroy clears it on entry.
 """
 mp_last_error_message() =
-    ccall(ADDRESSES[205], Ptr{UInt8}, ())
+    ccall(ADDRESSES[210], Ptr{UInt8}, ())
 
 """
 Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
 """
 mp_last_error_copy(buffer, capacity, needed) =
-    ccall(ADDRESSES[206], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
+    ccall(ADDRESSES[211], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
 
 """
 Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
 """
 mp_tensor_create(context, desc, out) =
-    @waiting(207, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
+    @waiting(212, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
 
 """
 Copies from host memory into a tensor. Blocks.
 """
 mp_tensor_write(tensor, queue, data, bytes) =
-    @waiting(208, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(213, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies a tensor into host memory. Blocks.
 """
 mp_tensor_read(tensor, queue, data, bytes) =
-    @waiting(209, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(214, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies elements between tensors of the same type and number of elements, on the same or on different
 devices. Enqueues. Overlapping memory is refused.
 """
 mp_tensor_copy(source, queue, destination) =
-    @waiting(210, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
+    @waiting(215, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
 
 """
 Sets every byte to zero. Enqueues.
 """
 mp_tensor_zero(tensor, queue) =
-    @waiting(211, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
+    @waiting(216, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
 
 """
 Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
@@ -2898,13 +2977,13 @@ Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro
 threads or device.
 """
 mp_tensor_cast(source, queue, destination, desc) =
-    @waiting(212, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
+    @waiting(217, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
 
 """
 Gives the caller's reference back.
 """
 mp_tensor_destroy(tensor) =
-    @waiting(213, Cvoid, (Ptr{mp_tensor},), tensor)
+    @waiting(218, Cvoid, (Ptr{mp_tensor},), tensor)
 
 """
 Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
@@ -2912,7 +2991,7 @@ size, and stay valid until the deleter runs (or, without one, until the tensor a
 destroyed).
 """
 mp_tensor_wrap(context, desc, data, deleter, payload, out) =
-    @waiting(214, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
+    @waiting(219, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
 
 """
 Some elements of a tensor as a tensor of their own, without a copy: rows of an embedding, the Q of a QKV weight, one expert
@@ -2920,63 +2999,63 @@ of a stack. What is written through one is seen through the other, and caches of
 tensor alive, and its memory in its place (of a sharded parameter it cannot be given back meanwhile).
 """
 mp_tensor_create_view(tensor, offset, ndim, shape, out) =
-    @waiting(215, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
+    @waiting(220, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
 
 """
 Type, shape and device of a tensor.
 """
 mp_tensor_get_desc(tensor, desc) =
-    @waiting(216, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
+    @waiting(221, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
 
 """
 The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
 """
 mp_tensor_get_data(tensor, data) =
-    @waiting(217, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
+    @waiting(222, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
 
 """
 mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
 """
 mp_tensor_cast_pointers(context, queue, source, source_dtype, destination, destination_dtype, count, desc) =
-    @waiting(218, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
+    @waiting(223, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
 
 """
 Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
 Enqueues.
 """
 mp_tensor_amax(tensor, queue, amax) =
-    @waiting(219, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
+    @waiting(224, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
 
 """
 Name of an element type as recipes and messages spell it (\"bf16\", \"fp8_e4m3\", ...).
 """
 mp_dtype_name(dtype) =
-    ccall(ADDRESSES[220], Ptr{UInt8}, (Int32,), dtype)
+    ccall(ADDRESSES[225], Ptr{UInt8}, (Int32,), dtype)
 
 """
 The inverse of mp_dtype_name.
 """
 mp_dtype_from_name(name) =
-    ccall(ADDRESSES[221], Int32, (Ptr{UInt8},), name)
+    ccall(ADDRESSES[226], Int32, (Ptr{UInt8},), name)
 
 """
 Bytes of one element.
 """
 mp_dtype_size(dtype) =
-    ccall(ADDRESSES[222], Csize_t, (Int32,), dtype)
+    ccall(ADDRESSES[227], Csize_t, (Int32,), dtype)
 
 """
 Version of the loaded library, in the form of MP_VERSION. From 0.2 on all 0.x versions are additive: a program
 compiled against header version H works with every library whose version is at least H.
 """
 mp_library_version() =
-    ccall(ADDRESSES[223], UInt32, ())
+    ccall(ADDRESSES[228], UInt32, ())
 
 """
 Version, compiler, and what was built in, as one line of text for bug reports.
 """
 mp_library_build_info() =
-    ccall(ADDRESSES[224], Ptr{UInt8}, ())
+    ccall(ADDRESSES[229], Ptr{UInt8}, ())
 
 """
 Ends the library's own run-time systems (its private Kokkos). Final: later calls that need a device
@@ -2984,7 +3063,7 @@ fail with MP_STATUS_BAD_STATE. Never needed before a normal exit. Refused while 
 Blocks.
 """
 mp_library_shutdown() =
-    @waiting(225, Int32, ())
+    @waiting(230, Int32, ())
 
 """
 Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
@@ -2992,20 +3071,20 @@ guard has seen, here or in the checkpoint that was loaded, stays in the window. 
 next step. Blocks.
 """
 mp_optimizer_set_guard(optimizer, queue, desc) =
-    @waiting(226, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_guard_desc},), optimizer, queue, desc)
+    @waiting(231, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_guard_desc},), optimizer, queue, desc)
 
 """
 The guard as it is.
 """
 mp_optimizer_get_guard(optimizer, desc) =
-    @waiting(227, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
+    @waiting(232, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
 
 """
 Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the
 optimizer and the guard watches the loss, it is the same number on all, such as the mean over the ranks.
 """
 mp_optimizer_set_loss(optimizer, loss) =
-    @waiting(228, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, loss)
+    @waiting(233, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, loss)
 
 """
 Keeps the last steps. Each mp_optimizer_step then waits for its own decision on an accelerator. Of the first step that is
@@ -3015,26 +3094,26 @@ parameters. With a path it writes the records and what the layers counted as one
 log and fails no step. Begins anew: records, call and bad tensor are forgotten.
 """
 mp_optimizer_set_history(optimizer, steps, path) =
-    @waiting(229, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8},), optimizer, steps, path)
+    @waiting(234, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8},), optimizer, steps, path)
 
 """
 Number of records there are: of the steps since the history began, or as many as it keeps.
 """
 mp_optimizer_get_record_count(optimizer, count) =
-    @waiting(230, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(235, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 One record of the history.
 """
 mp_optimizer_get_record(optimizer, index, record) =
-    @waiting(231, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_step_record},), optimizer, index, record)
+    @waiting(236, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_step_record},), optimizer, index, record)
 
 """
 The first tensor that was not finite, in the first step that was skipped for it, in words such as
 \"the gradient of 'h0.qkv.weight'\". Empty: there was no such step since the history began.
 """
 mp_optimizer_get_bad_tensor(optimizer, buffer, capacity, needed) =
-    @waiting(232, Int32, (Ptr{mp_optimizer}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, buffer, capacity, needed)
+    @waiting(237, Int32, (Ptr{mp_optimizer}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, buffer, capacity, needed)
 
 # Throws where a struct here is not laid out as the C compiler lays it out.
 function check_layout()

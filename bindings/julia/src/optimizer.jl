@@ -51,20 +51,22 @@ Base.show(io::IO, p::Param) = print(io, "Param(", p.index, isopen(p.optimizer) ?
 Base.getproperty(p::Param, field::Symbol) = field === :name ? param_name(p) : field === :group ? param_group(p) :
                                             getfield(p, field)
 
-function group_desc(; lr = nothing, beta1 = 0.9, beta2 = nothing, eps = nothing, weight_decay = 0.0,
+function group_desc(; lr = nothing, beta1 = nothing, beta2 = nothing, eps = nothing, weight_decay = nothing,
                     rule::Symbol = :adamw, maximize = false, bias_correction = true)
-    lion = rule === :lion
+    number = rule_number(rule)
+    usual = usual_hyper(number)
+    told = (lr = lr, beta1 = beta1, beta2 = beta2, eps = eps, weight_decay = weight_decay)
+    hyper = map(name -> something(told[name], get(usual, name, 0.0)), keys(told))
     return (flags = flags(CAPI.MP_HYPERPARAMETERS_EXPLICIT => true, CAPI.MP_RULE_MAXIMIZE => maximize,
                           CAPI.MP_RULE_NO_BIAS_CORRECTION => !bias_correction),
-            lr = something(lr, lion ? 1e-4 : 1e-3), beta1 = beta1, beta2 = something(beta2, lion ? 0.99 : 0.999),
-            eps = something(eps, lion ? 0.0 : 1e-8), weight_decay = weight_decay, rule = choice(RULES, rule, "rule"))
+            rule = number, NamedTuple{keys(told)}(hyper)...)
 end
 
 """
-    add_group!(optimizer; lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, rule = :adamw,
+    add_group!(optimizer; lr, beta1, beta2, eps, weight_decay = 0, rule = :adamw,
                maximize = false, bias_correction = true, exp_avg_format = nothing, exp_avg_sq_format = nothing)
 
-A group of parameters; `rule` is `:adamw`, `:adam` or `:lion` (lr 1e-4, beta2 0.99, no eps). The formats are those
+A group of parameters; `rule` is `:adamw`, `:adam` or `:lion`. What is left out is as usual for it. The formats are those
 of the moments, such as `"fp32"` or `"int8_block256"`, where the recipe's are not wanted.
 """
 function add_group!(o::Optimizer; exp_avg_format = nothing, exp_avg_sq_format = nothing, rest...)
@@ -174,7 +176,7 @@ function hyperparameters(g::Group)
     d = filled(box -> CAPI.mp_optimizer_get_group(g.optimizer, g.index, box), CAPI.mp_param_group_desc())
     text(p) = p == C_NULL ? nothing : unsafe_string(p)
     return (lr = d.lr, beta1 = d.beta1, beta2 = d.beta2, eps = d.eps, weight_decay = d.weight_decay,
-            rule = choice_name(RULES, d.rule), maximize = d.flags & CAPI.MP_RULE_MAXIMIZE != 0,
+            rule = choice_name(rules(), d.rule), maximize = d.flags & CAPI.MP_RULE_MAXIMIZE != 0,
             bias_correction = d.flags & CAPI.MP_RULE_NO_BIAS_CORRECTION == 0, exp_avg_format = text(d.exp_avg_format),
             exp_avg_sq_format = text(d.exp_avg_sq_format))
 end

@@ -100,7 +100,28 @@ reason(r::Recipe) = locked(() -> text_of((b, n, needed) -> CAPI.mp_recipe_get_re
 
 summary_of(r::Recipe) = frozen(r) ? "frozen" : "not frozen"
 
-const RULES = (adamw = CAPI.MP_RULE_ADAMW, adam = CAPI.MP_RULE_ADAM, lion = CAPI.MP_RULE_LION)
+# The optimizer's rules as the library knows them: their numbers, their states, what their hyperparameters usually are.
+const RULES = Ref{Any}(nothing)
+rule_info(number) = filled(box -> CAPI.mp_rule_get_info(number, box), CAPI.mp_rule_info())
+rule_text(name) = Symbol(unsafe_string(name))
+
+function rules()
+    RULES[] === nothing || return RULES[]
+    numbers = Tuple(Int32(0):(filled(CAPI.mp_rule_get_count, Int32(0)) - Int32(1)))
+    return RULES[] = NamedTuple{map(number -> rule_text(rule_info(number).name), numbers)}(numbers)
+end
+
+rule_number(rule::Symbol) = choice(rules(), rule, "rule")
+
+rule_states(number) =
+    [rule_text(filled(box -> CAPI.mp_rule_get_state(number, i, box), CAPI.mp_rule_state()).name)
+     for i in 0:(rule_info(number).state_count - 1)]
+
+function usual_hyper(number)
+    known = [filled(box -> CAPI.mp_rule_get_hyper(number, i, box), CAPI.mp_rule_hyper())
+             for i in 0:(rule_info(number).hyper_count - 1)]
+    return Dict(rule_text(hyper.name) => hyper.usual for hyper in known)
+end
 
 """
     plan_memory(recipe, count; rule = :adamw)
@@ -110,14 +131,14 @@ Bytes by class of tensor that the recipe needs, before anything is allocated: fo
 many elements each, and then also for one rank of many (`sharding` as for `Optimizer`, a named tuple).
 """
 function plan_memory(r::Recipe, count::Integer; rule::Symbol = :adamw)
-    number = choice(RULES, rule, "rule")
+    number = rule_number(rule)
     return locked(r) do
         named(filled(box -> CAPI.mp_recipe_plan_memory(r, number, count, box), CAPI.mp_memory_report()))
     end
 end
 function plan_memory(r::Recipe, counts::AbstractVector{<:Integer}; rule::Symbol = :adamw, sharding = nothing, rank = 0,
                      ranks = 1)
-    number, all = choice(RULES, rule, "rule"), Vector{Int64}(counts)
+    number, all = rule_number(rule), Vector{Int64}(counts)
     return locked(r) do
         named(filled(CAPI.mp_memory_report()) do box
             sharding === nothing && ranks == 1 ?
@@ -148,7 +169,7 @@ function plan_tensors(r::Recipe, tensors; sharding = nothing, rank = 0, ranks = 
     planned(; count, weight_dtype = nothing, rule::Symbol = :adamw, ndim = 0, exp_avg_format = nothing,
             exp_avg_sq_format = nothing) =
         CAPI.mp_planned_tensor(weight_dtype = dtype_number(weight_dtype), count = count,
-                               rule = choice(RULES, rule, "rule"), ndim = ndim,
+                               rule = rule_number(rule), ndim = ndim,
                                exp_avg_format = text(exp_avg_format),
                                exp_avg_sq_format = text(exp_avg_sq_format))
     all = CAPI.mp_planned_tensor[planned(t) for t in tensors]

@@ -13,8 +13,9 @@ from ._comm import ORDERS, WIRE_SCALES, Traffic
 from ._library import Object, call, choice, choices, filled, flags, text, value
 from ._linear import linear_array
 from ._memory import dtype_number, int32_array
-from ._recipe import RULES, MemoryReport, memory_report
-from ._step import OptimizerStats, hyperparameters
+from ._recipe import MemoryReport, memory_report
+from ._rule import hyperparameters, rule_name
+from ._step import OptimizerStats
 from ._tensor import Tensor, as_tensor
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ._scaler import Scaler
 
 _KINDS = choices("MP_SHARD_")
-_RULE_NAMES = {number: name for name, number in RULES.items()}
 _OUTCOMES = {getattr(capi, f"MP_STEP_{name.upper()}"): name for name in ("taken", "non_finite", "outlier")}
 
 
@@ -189,7 +189,7 @@ class Optimizer(Object):
         self,
         lr: float | None = None,
         betas: tuple[float, float] | None = None,
-        eps: float = 1e-8,
+        eps: float | None = None,
         weight_decay: float = 0.0,
         rule: str = "adamw",
         maximize: bool = False,
@@ -199,7 +199,7 @@ class Optimizer(Object):
     ) -> int:
         """Adds a group of parameters with its own hyperparameters, and returns its number.
 
-        rule  "adamw", "adam", "lion"; lr and betas are the rule's usual ones where they are None
+        rule  "adamw", "adam", "lion"; lr, betas and eps are the rule's usual ones where they are None
         exp_avg_format, exp_avg_sq_format  what the moments are kept in, a value of optimizer.exp_avg.dtype; None: the
                                            recipe's
         """
@@ -264,7 +264,7 @@ class Optimizer(Object):
             (desc.beta1, desc.beta2),
             desc.eps,
             desc.weight_decay,
-            _RULE_NAMES[desc.rule],
+            rule_name(desc.rule),
             bool(desc.flags & capi.MP_RULE_MAXIMIZE),
             not desc.flags & capi.MP_RULE_NO_BIAS_CORRECTION,
             *formats,

@@ -12,16 +12,15 @@ from typing import Any, NamedTuple, TYPE_CHECKING
 from . import capi
 from ._comm import Traffic
 from ._errors import UnknownNameError
-from ._library import Object, call, choice, choices, filled, lib, text, value
+from ._library import Object, call, filled, lib, text, value
 from ._memory import dtype_number, int64_array, shape_of
+from ._rule import rule_number
 from ._tensor import Tensor, host_floats
 
 if TYPE_CHECKING:
     from ._context import Context
     from ._memory import Path, Shape
     from ._optimizer import Sharding
-
-RULES = {name: number for name, number in choices("MP_RULE_").items() if name in ("adamw", "adam", "lion")}
 
 
 class RecipeKey(NamedTuple):
@@ -75,7 +74,7 @@ class PlannedTensor(NamedTuple):
         return capi.mp_planned_tensor(
             count=self.count,
             weight_dtype=0 if self.weight_dtype is None else dtype_number(self.weight_dtype),
-            rule=choice(RULES, self.rule, "rule"),
+            rule=rule_number(self.rule),
             exp_avg_format=self.exp_avg_format,
             exp_avg_sq_format=self.exp_avg_sq_format,
             ndim=self.ndim,
@@ -231,7 +230,7 @@ class Recipe(Object):
         counts    elements in all, or of each tensor
         sharding  a Sharding: for this rank of `ranks`
         """
-        number = choice(RULES, rule, "rule")
+        number = rule_number(rule)
         if ranks is not None or sharding is not None:
             counts = int64_array([counts] if hasattr(counts, "__index__") else counts)
             return memory_report(

@@ -11,7 +11,7 @@ from . import capi
 from ._dlpack import Lent
 from ._library import Object, call, choice, choices, filled, flags
 from ._memory import Memory, checked_dtype, dtype_number, dtype_size, memory
-from ._recipe import RULES
+from ._rule import hyperparameters
 from ._tensor import Tensor, check_device_of
 
 if TYPE_CHECKING:
@@ -54,20 +54,6 @@ class OptimizerStats(NamedTuple):
     @classmethod
     def _of(cls, stats):
         return cls(bool(stats.found_inf), *(getattr(stats, field) for field in cls._fields[1:]))
-
-
-def hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction):
-    """Those of a group and of a step: what is None has the rule's usual value, anything else is meant as it is."""
-    number = choice(RULES, rule, "rule")
-    if lr is None:
-        lr = 1e-4 if rule == "lion" else 1e-3
-    beta1, beta2 = betas if betas is not None else (0.9, 0.99 if rule == "lion" else 0.999)
-    bits = flags(
-        explicit=(True, capi.MP_HYPERPARAMETERS_EXPLICIT),
-        maximize=(maximize, capi.MP_RULE_MAXIMIZE),
-        no_correction=(not bias_correction, capi.MP_RULE_NO_BIAS_CORRECTION),
-    )
-    return dict(rule=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps, weight_decay=weight_decay, flags=bits)
 
 
 def _piece(array, noun):
@@ -177,7 +163,7 @@ def _args(
     step,
     lr=None,
     betas=None,
-    eps=1e-8,
+    eps=None,
     weight_decay=0.0,
     rule="adamw",
     maximize=False,

@@ -175,7 +175,7 @@ MP_OPERAND_COUNT = 3
 MP_BACKWARD_ACCUMULATE = 1
 MP_OPTIMIZER_CHECK_FINITE = 1
 MP_OPTIMIZER_ZERO_GRAD = 2
-MP_OPTIMIZER_OFFLOAD = 8
+MP_OPTIMIZER_OFFLOAD = 4
 MP_CODING_PLAIN = 0
 MP_CODING_FP8_BLOCK = 2
 MP_CODING_DYNAMIC8 = 3
@@ -189,9 +189,6 @@ MP_STEP_SR_EXP_AVG_SQ = 64
 MP_HYPERPARAMETERS_EXPLICIT = 256
 MP_RULE_MAXIMIZE = 1024
 MP_RULE_NO_BIAS_CORRECTION = 2048
-MP_RULE_ADAMW = 0
-MP_RULE_ADAM = 1
-MP_RULE_LION = 2
 MP_PARAM_NORM_ELSEWHERE = 1
 MP_SCALING_TENSOR = 1
 MP_SCALING_ROW = 2
@@ -280,6 +277,9 @@ MP_COMM_SCALE_BLOCK = 2
 MP_COMM_SCALE_MX = 3
 MP_COMM_SCALE_SHARED = 4
 MP_REDUCE_STOCHASTIC = 1
+MP_RULE_ADAMW = 0
+MP_RULE_ADAM = 1
+MP_RULE_LION = 2
 MP_FORWARD_DROP = 1
 MP_FORWARD_RECOMPUTE = 2
 MP_PRODUCT_FPROP = 0
@@ -462,6 +462,18 @@ class mp_memory_report(Struct):
 
 class mp_comm_reduce_desc(Struct):
     """See mixedprec/reduce.h."""
+
+
+class mp_rule_info(Struct):
+    """See mixedprec/rule.h."""
+
+
+class mp_rule_state(Struct):
+    """See mixedprec/rule.h."""
+
+
+class mp_rule_hyper(Struct):
+    """See mixedprec/rule.h."""
 
 
 class mp_scaler_desc(Struct):
@@ -942,6 +954,34 @@ mp_comm_reduce_desc._fields_ = [
 mp_comm_reduce_desc._initial_ = {"struct_size": 96}
 mp_comm_reduce_desc._converters_ = {name: converter(kind) for name, kind in mp_comm_reduce_desc._fields_}
 
+mp_rule_info._fields_ = [
+    ("struct_size", c_uint32),
+    ("corrects_bias", c_int32),
+    ("name", c_char_p),
+    ("state_count", c_int32),
+    ("hyper_count", c_int32),
+]
+mp_rule_info._initial_ = {"struct_size": 24}
+mp_rule_info._converters_ = {name: converter(kind) for name, kind in mp_rule_info._fields_}
+
+mp_rule_state._fields_ = [
+    ("struct_size", c_uint32),
+    ("is_signed", c_int32),
+    ("name", c_char_p),
+]
+mp_rule_state._initial_ = {"struct_size": 16}
+mp_rule_state._converters_ = {name: converter(kind) for name, kind in mp_rule_state._fields_}
+
+mp_rule_hyper._fields_ = [
+    ("struct_size", c_uint32),
+    ("reserved", c_int32),
+    ("name", c_char_p),
+    ("usual", c_double),
+    ("limit", c_double),
+]
+mp_rule_hyper._initial_ = {"struct_size": 32}
+mp_rule_hyper._converters_ = {name: converter(kind) for name, kind in mp_rule_hyper._fields_}
+
 mp_scaler_desc._fields_ = [
     ("struct_size", c_uint32),
     ("flags", c_uint32),
@@ -1087,6 +1127,9 @@ LAYOUT = {
     "mp_recipe_key_desc": (40, (0, 4, 8, 16, 24, 32,)),
     "mp_memory_report": (80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
     "mp_comm_reduce_desc": (96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 88, 92,)),
+    "mp_rule_info": (24, (0, 4, 8, 16, 20,)),
+    "mp_rule_state": (16, (0, 4, 8,)),
+    "mp_rule_hyper": (32, (0, 4, 8, 16, 24,)),
     "mp_scaler_desc": (64, (0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,)),
     "mp_scaler_state": (40, (0, 4, 8, 16, 20, 24, 32,)),
     "mp_sharding_desc": (56, (0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52,)),
@@ -1544,6 +1587,16 @@ FUNCTIONS = {
     "mp_comm_all_gather_values": (c_int32, [POINTER(mp_comm), POINTER(mp_queue), POINTER(mp_comm_reduce_desc), POINTER(mp_tensor), POINTER(c_int64), POINTER(mp_tensor), POINTER(POINTER(mp_comm_request))], "comm, queue, desc, shard, counts, destination, request"),
     # Bytes that so many elements take on the wire, scales included.
     "mp_comm_get_wire_bytes": (c_int32, [c_int64, c_int32, c_int32, POINTER(c_int64)], "count, dtype, scale, bytes"),
+    # How many rules there are.
+    "mp_rule_get_count": (c_int32, [POINTER(c_int32)], "count"),
+    # The number of a rule.
+    "mp_rule_get_number": (c_int32, [c_char_p, POINTER(c_int32)], "name, rule"),
+    # What a rule is.
+    "mp_rule_get_info": (c_int32, [c_int32, POINTER(mp_rule_info)], "rule, info"),
+    # One of a rule's states.
+    "mp_rule_get_state": (c_int32, [c_int32, c_int32, POINTER(mp_rule_state)], "rule, index, state"),
+    # One of the hyperparameters that a rule reads.
+    "mp_rule_get_hyper": (c_int32, [c_int32, c_int32, POINTER(mp_rule_hyper)], "rule, index, hyper"),
     # Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
     "mp_saved_create": (c_int32, [POINTER(mp_linear), POINTER(POINTER(mp_saved))], "linear, out"),
     # mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.

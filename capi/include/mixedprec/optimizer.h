@@ -26,6 +26,7 @@
 #define MIXEDPREC_OPTIMIZER_H
 
 #include "recipe.h"
+#include "rule.h"
 #include "status.h"
 
 /* mp_optimizer_desc.flags and mp_step_args.flags */
@@ -74,14 +75,6 @@
 #define MP_RULE_MAXIMIZE 1024u
 #define MP_RULE_NO_BIAS_CORRECTION 2048u /* of rules that have bias corrections: both are 1 */
 
-/* mp_param_group_desc.rule and mp_step_args.rule: what moves the weights, and which states it keeps */
-#define MP_RULE_ADAMW 0 /* exp_avg, exp_avg_sq; weight decay decoupled */
-#define MP_RULE_ADAM 1 /* the same states; weight_decay * p is added to the gradient (L2) instead */
-/* exp_avg; defaults lr 1e-4, beta2 0.99; no bias correction; no eps, which is 0 or its default, as a double or a float.
- * Chen et al., algorithm 2:
- *   u  = -lr weight_decay p - lr sign(beta1 m + (1 - beta1) g);  m' = beta2 m + (1 - beta2) g */
-#define MP_RULE_LION 2
-
 typedef struct mp_optimizer_desc {
     uint32_t struct_size; /* sizeof(mp_optimizer_desc) */
     uint32_t flags;       /* MP_OPTIMIZER_* */
@@ -95,12 +88,12 @@ typedef struct mp_optimizer_desc {
 typedef struct mp_param_group_desc {
     uint32_t struct_size; /* sizeof(mp_param_group_desc) */
     uint32_t flags;       /* MP_HYPERPARAMETERS_EXPLICIT, MP_RULE_MAXIMIZE and the like */
-    double lr;            /* 0: 1e-3 */
-    double beta1;         /* in [0, 1); 0: 0.9 */
-    double beta2;         /* in [0, 1); 0: 0.999 */
-    double eps;           /* >= 0; 0: 1e-8. Not read by MP_RULE_LION */
+    double lr;            /* 0: what is usual for the rule; so the next three. mp_rule_get_hyper has these numbers and ranges */
+    double beta1;         /* in [0, 1) */
+    double beta2;         /* in [0, 1) */
+    double eps;           /* >= 0 */
     double weight_decay;  /* >= 0; 0: none */
-    int32_t rule;         /* MP_RULE_ADAMW and the like */
+    int32_t rule;         /* MP_RULE_* (rule.h) */
     int32_t reserved;     /* 0 */
     /* What the moments of this group's parameters are kept in, for example "fp32" for embeddings: a value of the recipe's
      * key optimizer.exp_avg.dtype or optimizer.exp_avg_sq.dtype. NULL: what the recipe says. Not kept alive. */
@@ -215,7 +208,7 @@ typedef struct mp_step_args {
     /* One element each in the context's device memory that replaces the number above; NULL: none */
     const float* lr_pointer;
     const float* grad_scale_pointer; /* replaces grad_scale */
-    /* MP_RULE_ADAMW and the like; states that it does not keep are NULL, of MP_DTYPE_NONE */
+    /* MP_RULE_*; states that it does not keep are NULL, of MP_DTYPE_NONE */
     int32_t rule;
     int32_t reserved; /* 0 */
     /* Steps taken so far, one number in the context's device memory, or NULL. t is one more; a step that is taken adds 1, a skipped

@@ -284,7 +284,7 @@ MP_API mp_status mp_recipe_get_key_info(int32_t index, mp_recipe_key_desc* desc)
 /** Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
  * scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
  * @param[in]     recipe           the recipe
- * @param[in]     rule             what steps them, which says the states: MP_RULE_ADAMW and the like (optimizer.h)
+ * @param[in]     rule             what steps them, which says the states: MP_RULE_* (rule.h)
  * @param[in]     parameter_count  elements
  * @param[in,out] report           struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count
@@ -296,7 +296,7 @@ MP_API mp_status mp_recipe_plan_memory(const mp_recipe* recipe, int32_t rule,
 
 /** The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
  * @param[in]     recipe        the recipe
- * @param[in]     rule          MP_RULE_ADAMW and the like
+ * @param[in]     rule          MP_RULE_*
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many tensors
  * @param[in,out] report        struct_size set by the caller; the rest is written

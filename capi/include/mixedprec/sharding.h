@@ -107,7 +107,7 @@ typedef struct mp_planned_tensor {
      * mp_recipe_create_weight_codes, which ranks gather under fp8.all_gather */
     int32_t weight_dtype;
     int64_t count; /* elements, 0..2^55 in all */
-    int32_t rule;  /* MP_RULE_ADAMW and the like */
+    int32_t rule;  /* MP_RULE_* */
     /* Dimensions of the parameter: those of one (norms, biases) are gathered as they are kept. 0: 1 where weight_dtype is
      * MP_DTYPE_FP32, else 2 */
     int32_t ndim;
@@ -283,7 +283,7 @@ MP_API mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm
  * 2 on, and weights in stage 3, are not counted: they have memory while they are in use only. Every tensor is taken for a
  * matrix; mp_recipe_plan_tensors knows others.
  * @param[in]     recipe        the recipe
- * @param[in]     rule          MP_RULE_ADAMW and the like
+ * @param[in]     rule          MP_RULE_*
  * @param[in]     counts        elements of each tensor; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many tensors
  * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults

@@ -25,18 +25,47 @@ struct RuleInfo {
     const char* name;
     int state_count;
     const StateSpec* states;
-    GroupHyper (*defaults)();
-    const char* (*refusal)(const GroupHyper& hyper);
+    int hyper_count;
+    const HyperSpec* hypers;
+    bool corrects_bias;
 };
 inline RuleInfo rule_info(RuleId rule) {
     switch (rule) {
 #define X(number, id, Rule)                                                                        \
     case RuleId::id:                                                                               \
-        return {#id, Rule::kStateCount, Rule::kStates, Rule::defaults, Rule::refusal};
+        return {#id,           Rule::kStateCount,                                                  \
+                Rule::kStates, sizeof(Rule::kHypers) / sizeof(HyperSpec),                          \
+                Rule::kHypers, Rule::kCorrectsBias};
 #include "numerics/rules/rules.def"
 #undef X
     }
     __builtin_unreachable(); // core refuses other numbers
+}
+
+inline constexpr int kRuleCount = 0
+#define X(number, id, Rule) +1
+#include "numerics/rules/rules.def"
+#undef X
+    ;
+
+inline GroupHyper usual_hyper(RuleId rule) {
+    const RuleInfo info = rule_info(rule);
+    GroupHyper hyper;
+    for (int i = 0; i < info.hyper_count; ++i) {
+        hyper.*info.hypers[i].value = info.hypers[i].usual;
+    }
+    hyper.rule = rule;
+    return hyper;
+}
+
+// What the rule reads under this name; null: nothing.
+inline const HyperSpec* find_hyper(const RuleInfo& rule, HyperValue value) {
+    for (int i = 0; i < rule.hyper_count; ++i) {
+        if (rule.hypers[i].value == value) {
+            return &rule.hypers[i];
+        }
+    }
+    return nullptr;
 }
 
 // Whether what one rule keeps serves the other: Adam and AdamW.

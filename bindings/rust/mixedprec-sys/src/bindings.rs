@@ -78,7 +78,7 @@ pub const MP_OPERAND_COUNT: i32 = 3;
 pub const MP_BACKWARD_ACCUMULATE: u32 = 1;
 pub const MP_OPTIMIZER_CHECK_FINITE: u32 = 1;
 pub const MP_OPTIMIZER_ZERO_GRAD: u32 = 2;
-pub const MP_OPTIMIZER_OFFLOAD: u32 = 8;
+pub const MP_OPTIMIZER_OFFLOAD: u32 = 4;
 pub const MP_CODING_PLAIN: i32 = 0;
 pub const MP_CODING_FP8_BLOCK: i32 = 2;
 pub const MP_CODING_DYNAMIC8: i32 = 3;
@@ -92,9 +92,6 @@ pub const MP_STEP_SR_EXP_AVG_SQ: u32 = 64;
 pub const MP_HYPERPARAMETERS_EXPLICIT: u32 = 256;
 pub const MP_RULE_MAXIMIZE: u32 = 1024;
 pub const MP_RULE_NO_BIAS_CORRECTION: u32 = 2048;
-pub const MP_RULE_ADAMW: i32 = 0;
-pub const MP_RULE_ADAM: i32 = 1;
-pub const MP_RULE_LION: i32 = 2;
 pub const MP_PARAM_NORM_ELSEWHERE: u32 = 1;
 pub const MP_SCALING_TENSOR: i32 = 1;
 pub const MP_SCALING_ROW: i32 = 2;
@@ -183,6 +180,9 @@ pub const MP_COMM_SCALE_BLOCK: i32 = 2;
 pub const MP_COMM_SCALE_MX: i32 = 3;
 pub const MP_COMM_SCALE_SHARED: i32 = 4;
 pub const MP_REDUCE_STOCHASTIC: u32 = 1;
+pub const MP_RULE_ADAMW: i32 = 0;
+pub const MP_RULE_ADAM: i32 = 1;
+pub const MP_RULE_LION: i32 = 2;
 pub const MP_FORWARD_DROP: u32 = 1;
 pub const MP_FORWARD_RECOMPUTE: u32 = 2;
 pub const MP_PRODUCT_FPROP: i32 = 0;
@@ -1766,6 +1766,114 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_comm_reduce_desc, reserved) == 92);
 };
 
+/// See mixedprec/rule.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_rule_info {
+    pub struct_size: u32,
+    pub corrects_bias: i32,
+    pub name: *const c_char,
+    pub state_count: i32,
+    pub hyper_count: i32,
+}
+
+impl mp_rule_info {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_rule_info>() as u32,
+        corrects_bias: 0,
+        name: core::ptr::null(),
+        state_count: 0,
+        hyper_count: 0,
+    };
+}
+
+impl Default for mp_rule_info {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_rule_info>() == 24);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_rule_info, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_rule_info, corrects_bias) == 4);
+    assert!(core::mem::offset_of!(mp_rule_info, name) == 8);
+    assert!(core::mem::offset_of!(mp_rule_info, state_count) == 16);
+    assert!(core::mem::offset_of!(mp_rule_info, hyper_count) == 20);
+};
+
+/// See mixedprec/rule.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_rule_state {
+    pub struct_size: u32,
+    pub is_signed: i32,
+    pub name: *const c_char,
+}
+
+impl mp_rule_state {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_rule_state>() as u32,
+        is_signed: 0,
+        name: core::ptr::null(),
+    };
+}
+
+impl Default for mp_rule_state {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_rule_state>() == 16);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_rule_state, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_rule_state, is_signed) == 4);
+    assert!(core::mem::offset_of!(mp_rule_state, name) == 8);
+};
+
+/// See mixedprec/rule.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_rule_hyper {
+    pub struct_size: u32,
+    pub reserved: i32,
+    pub name: *const c_char,
+    pub usual: f64,
+    pub limit: f64,
+}
+
+impl mp_rule_hyper {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_rule_hyper>() as u32,
+        reserved: 0,
+        name: core::ptr::null(),
+        usual: 0.0,
+        limit: 0.0,
+    };
+}
+
+impl Default for mp_rule_hyper {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_rule_hyper>() == 32);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_rule_hyper, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_rule_hyper, reserved) == 4);
+    assert!(core::mem::offset_of!(mp_rule_hyper, name) == 8);
+    assert!(core::mem::offset_of!(mp_rule_hyper, usual) == 16);
+    assert!(core::mem::offset_of!(mp_rule_hyper, limit) == 24);
+};
+
 /// See mixedprec/scaler.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -2799,6 +2907,21 @@ extern "C" {
 
     /// Bytes that so many elements take on the wire, scales included.
     pub fn mp_comm_get_wire_bytes(count: i64, dtype: i32, scale: i32, bytes: *mut i64) -> mp_status;
+
+    /// How many rules there are.
+    pub fn mp_rule_get_count(count: *mut i32) -> mp_status;
+
+    /// The number of a rule.
+    pub fn mp_rule_get_number(name: *const c_char, rule: *mut i32) -> mp_status;
+
+    /// What a rule is.
+    pub fn mp_rule_get_info(rule: i32, info: *mut mp_rule_info) -> mp_status;
+
+    /// One of a rule's states.
+    pub fn mp_rule_get_state(rule: i32, index: i32, state: *mut mp_rule_state) -> mp_status;
+
+    /// One of the hyperparameters that a rule reads.
+    pub fn mp_rule_get_hyper(rule: i32, index: i32, hyper: *mut mp_rule_hyper) -> mp_status;
 
     /// Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
     pub fn mp_saved_create(linear: *mut mp_linear, out: *mut *mut mp_saved) -> mp_status;

@@ -7,6 +7,7 @@ use crate::tensor::raw_or_null;
 use crate::{
     c_string, sys, Comm, Context, DeviceKind, Linear, MemoryReport, Queue, Recipe, Scaler, Sharding, Tensor,
 };
+use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
 /// What moves the weights, and which states it keeps.
@@ -45,23 +46,48 @@ pub struct Hyperparameters {
 
 impl Default for Hyperparameters {
     fn default() -> Self {
-        Hyperparameters {
-            rule: Rule::AdamW,
-            lr: 1e-3,
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: 1e-8,
-            weight_decay: 0.0,
-            maximize: false,
-            no_bias_correction: false,
-        }
+        Hyperparameters::usual(Rule::default())
     }
 }
 
 impl Hyperparameters {
+    /// What is usual for a rule, as the library has it; 0 where the rule does not read it.
+    pub fn usual(rule: Rule) -> Self {
+        let mut info = sys::mp_rule_info::INIT;
+        // SAFETY: every Rule is a number of the library's, and the struct is good for the call.
+        unsafe { sys::mp_rule_get_info(rule as i32, &mut info) };
+        let mut usual = Hyperparameters {
+            rule,
+            lr: 0.0,
+            beta1: 0.0,
+            beta2: 0.0,
+            eps: 0.0,
+            weight_decay: 0.0,
+            maximize: false,
+            no_bias_correction: false,
+        };
+        for index in 0..info.hyper_count {
+            let mut hyper = sys::mp_rule_hyper::INIT;
+            // SAFETY: as above; names are static.
+            let name = unsafe {
+                sys::mp_rule_get_hyper(rule as i32, index, &mut hyper);
+                CStr::from_ptr(hyper.name)
+            };
+            match name.to_bytes() {
+                b"lr" => usual.lr = hyper.usual,
+                b"beta1" => usual.beta1 = hyper.usual,
+                b"beta2" => usual.beta2 = hyper.usual,
+                b"eps" => usual.eps = hyper.usual,
+                b"weight_decay" => usual.weight_decay = hyper.usual,
+                _ => {}
+            }
+        }
+        usual
+    }
+
     /// The usual numbers of Lion.
     pub fn lion() -> Self {
-        Hyperparameters { rule: Rule::Lion, lr: 1e-4, beta2: 0.99, eps: 0.0, ..Hyperparameters::default() }
+        Hyperparameters::usual(Rule::Lion)
     }
 
     pub(crate) fn flags(&self) -> u32 {

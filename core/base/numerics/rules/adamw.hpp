@@ -14,6 +14,13 @@ namespace mp::numerics {
 struct Adamw {
     static constexpr StateSpec kStates[] = {{"exp_avg", true}, {"exp_avg_sq", false}};
     static constexpr int kStateCount = 2;
+    static constexpr HyperSpec kHypers[] = {
+        {"lr", &GroupHyper::lr, 1e-3, kLargeHyper},
+        {"beta1", &GroupHyper::beta1, 0.9, 1.0},
+        {"beta2", &GroupHyper::beta2, 0.999, 1.0},
+        {"eps", &GroupHyper::eps, 1e-8, kLargeHyper},
+        {"weight_decay", &GroupHyper::weight_decay, 0.0, kLargeHyper}};
+    static constexpr bool kCorrectsBias = true;
 
     struct Scalars {
         float beta1;
@@ -25,9 +32,6 @@ struct Adamw {
         float step_size; // lr / (1 - beta1^t)
         float decay;     // lr * weight_decay; Adam: weight_decay
     };
-
-    static GroupHyper defaults() { return {}; }
-    static const char* refusal(const GroupHyper& /*hyper*/) { return nullptr; }
 
     MP_HD static Scalars scalars(const GroupHyper& hyper, int64_t step) {
         const double bias1 = hyper.bias_correction ? 1.0 - integer_power(hyper.beta1, step) : 1.0;

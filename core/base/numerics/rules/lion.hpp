@@ -10,6 +10,12 @@ namespace mp::numerics {
 struct Lion {
     static constexpr StateSpec kStates[] = {{"exp_avg", true}};
     static constexpr int kStateCount = 1;
+    static constexpr HyperSpec kHypers[] = {
+        {"lr", &GroupHyper::lr, 1e-4, kLargeHyper},
+        {"beta1", &GroupHyper::beta1, 0.9, 1.0},
+        {"beta2", &GroupHyper::beta2, 0.99, 1.0},
+        {"weight_decay", &GroupHyper::weight_decay, 0.0, kLargeHyper}};
+    static constexpr bool kCorrectsBias = false;
 
     struct Scalars {
         float beta1;
@@ -19,21 +25,6 @@ struct Lion {
         float step_size; // lr
         float decay;     // lr * weight_decay
     };
-
-    static GroupHyper defaults() {
-        GroupHyper hyper;
-        hyper.lr = 1e-4;
-        hyper.beta2 = 0.99;
-        hyper.rule = RuleId::lion;
-        return hyper;
-    }
-
-    static const char* refusal(const GroupHyper& hyper) {
-        if (!is_left_alone(hyper.eps, defaults().eps)) {
-            return "it has no eps; leave it 0 or as it is by default";
-        }
-        return hyper.bias_correction ? nullptr : "it has no bias correction to leave out";
-    }
 
     MP_HD static Scalars scalars(const GroupHyper& hyper, int64_t /*step*/) {
         const double lr = hyper.lr;

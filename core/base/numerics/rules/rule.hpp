@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rule of the optimizer is made of. A rule (adamw.hpp beside this file is the model) has
 //   kStates, kStateCount   the states it keeps for each element, by name; all begin at zero
+//   kHypers                the hyperparameters it reads, with their usual values and ranges: all that anyone knows of them
+//   kCorrectsBias          whether GroupHyper::bias_correction has a meaning
 //   Scalars                what its arithmetic reads: floats only, worked out in double once a step, rounded once
-//   defaults()             hyperparameters where the caller gives none
-//   refusal(hyper)         why it cannot step with these, or null: what it does not read must not be set
 //   scalars(hyper, step)   of a group's t-th step
 //   delta(s, w, g, x)      the change of a weight w by its gradient g, unscaled and clipped; advances the states x
 // Every backend's kernel calls these functions and nothing else, so the bits are the same everywhere: no contraction, IEEE
@@ -78,6 +78,16 @@ struct GroupHyper {
         return now;
     }
 };
+
+// A hyperparameter as a rule reads it: in [0, limit).
+using HyperValue = double GroupHyper::*;
+struct HyperSpec {
+    const char* name; // in the C interface; never changes
+    HyperValue value;
+    double usual;
+    double limit;
+};
+inline constexpr double kLargeHyper = 1e30; // so that no scalar of the step overflows fp32
 
 // Whether a hyperparameter that a rule does not have was left as it is: 0, or its default, which a caller that keeps its
 // numbers in single precision gives rounded.
