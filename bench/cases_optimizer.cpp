@@ -142,13 +142,13 @@ class Memory {
             }
             return add_floats(static_cast<std::size_t>(s.count) / block_of(mix_) + 1);
         };
-        s.param_scale_inv = one('p');
-        s.grad_scale_inv = one('g');
-        s.exp_avg_scale_inv = blocks(one('m'));
-        s.exp_avg_sq_scale_inv = blocks(one('v'));
-        s.master_scale_inv = one('w');
-        s.exp_avg_coding = s.exp_avg_sq_coding = mix_.moment_coding;
-        s.master_coding = mix_.master_coding;
+        s.param.scale_inv = one('p');
+        s.grad.scale_inv = one('g');
+        s.states[0].scale_inv = blocks(one('m'));
+        s.states[1].scale_inv = blocks(one('v'));
+        s.master.scale_inv = one('w');
+        s.states[0].coding = s.states[1].coding = mix_.moment_coding;
+        s.master.coding = mix_.master_coding;
     }
 
     [[nodiscard]] mp_step_slot slot(std::size_t start, int64_t count, uint64_t uid) const {
@@ -156,18 +156,18 @@ class Memory {
         s.struct_size = sizeof s;
         s.count = count;
         s.uid = uid;
-        s.param_dtype = mix_.param;
-        s.grad_dtype = mix_.grad;
-        s.exp_avg_dtype = mix_.exp_avg;
-        s.exp_avg_sq_dtype = mix_.exp_avg_sq;
-        s.compensation_dtype = mix_.compensation;
-        s.master_dtype = mix_.master;
-        s.param = at(0, start, mix_.param);
-        s.grad = at(1, start, mix_.grad);
-        s.exp_avg = at(2, start, mix_.exp_avg);
-        s.exp_avg_sq = at(3, start, mix_.exp_avg_sq);
-        s.compensation = at(4, start, mix_.compensation);
-        s.master = at(5, start, mix_.master);
+        s.param.dtype = mix_.param;
+        s.grad.dtype = mix_.grad;
+        s.states[0].dtype = mix_.exp_avg;
+        s.states[1].dtype = mix_.exp_avg_sq;
+        s.compensation.dtype = mix_.compensation;
+        s.master.dtype = mix_.master;
+        s.param.data = at(0, start, mix_.param);
+        s.grad.data = at(1, start, mix_.grad);
+        s.states[0].data = at(2, start, mix_.exp_avg);
+        s.states[1].data = at(3, start, mix_.exp_avg_sq);
+        s.compensation.data = at(4, start, mix_.compensation);
+        s.master.data = at(5, start, mix_.master);
         return s;
     }
 

@@ -28,10 +28,10 @@ int main(void) {
     check(mp_context_create(NULL, &context));
     check(mp_scaler_create(context, NULL, &scaler));
     slot.count = COUNT;
-    slot.param = p, slot.param_dtype = MP_DTYPE_FP32;
-    slot.grad = grad, slot.grad_dtype = MP_DTYPE_FP32;
-    slot.exp_avg = exp_avg, slot.exp_avg_dtype = MP_DTYPE_FP32;
-    slot.exp_avg_sq = exp_avg_sq, slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
+    slot.param.data = p, slot.param.dtype = MP_DTYPE_FP32;
+    slot.grad.data = grad, slot.grad.dtype = MP_DTYPE_FP32;
+    slot.states[0].data = exp_avg, slot.states[0].dtype = MP_DTYPE_FP32;
+    slot.states[1].data = exp_avg_sq, slot.states[1].dtype = MP_DTYPE_FP32;
     args.lr = 0.1;
     for (int i = 1; i <= 100; i++) {
         double scale = 0.0;

@@ -7,7 +7,7 @@
 !! message. An object belongs to the variable in which it was created. It ends with that variable, or by
 !! `call object%close()`. `a = b` lends: `a` is a second name for what `b` has, and useless once `b` has ended.
 module mixedprec_safe
-    use mixedprec_c
+    use mixedprec_c, raw_array => mp_array
     implicit none
     private
 
@@ -2668,12 +2668,12 @@ contains
         type(mp_step_slot) :: slot
         slot%count = param%count
         if (present(uid)) slot%uid = uid
-        if (.not. put(param, slot%param, slot%param_dtype)) return
-        if (.not. put(grad, slot%grad, slot%grad_dtype)) return
-        if (.not. put(exp_avg, slot%exp_avg, slot%exp_avg_dtype)) return
-        if (.not. put(exp_avg_sq, slot%exp_avg_sq, slot%exp_avg_sq_dtype)) return
-        if (.not. put(compensation, slot%compensation, slot%compensation_dtype)) return
-        if (.not. put(master, slot%master, slot%master_dtype)) return
+        if (.not. put(param, slot%param)) return
+        if (.not. put(grad, slot%grad)) return
+        if (.not. put(exp_avg, slot%states(1))) return
+        if (.not. put(exp_avg_sq, slot%states(2))) return
+        if (.not. put(compensation, slot%compensation)) return
+        if (.not. put(master, slot%master)) return
         if (.not. allocated(this%slots)) allocate (this%slots(8))
         if (this%count == size(this%slots)) then
             allocate (longer(2 * this%count))
@@ -2683,10 +2683,9 @@ contains
         this%count = this%count + 1
         this%slots(this%count) = slot
     contains
-        logical function put(array, address, dtype)
+        logical function put(array, to)
             type(mp_array), intent(in), optional :: array
-            type(c_ptr), intent(inout) :: address
-            integer(c_int32_t), intent(inout) :: dtype
+            type(raw_array), intent(inout) :: to
             put = .true.
             if (.not. present(array)) return
             put = usable(array, error)
@@ -2695,8 +2694,8 @@ contains
                 call refuse(MP_STATUS_INVALID_SHAPE, "an array of the slot has not as many elements as param", error)
                 put = .false.
             end if
-            address = array%address
-            dtype = array%dtype
+            to%data = array%address
+            to%dtype = array%dtype
         end function put
     end subroutine slots_add
 

@@ -8,6 +8,14 @@ module mixedprec_types
     implicit none
     public
 
+    integer(c_int32_t), parameter :: MP_CODING_PLAIN = 0
+    integer(c_int32_t), parameter :: MP_CODING_FP8_BLOCK = 2
+    integer(c_int32_t), parameter :: MP_CODING_DYNAMIC8 = 3
+    integer(c_int32_t), parameter :: MP_CODING_DYNAMIC4 = 4
+    integer(c_int32_t), parameter :: MP_CODING_REMAINDER = 5
+    integer(c_int32_t), parameter :: MP_CODING_FP8_BLOCK128 = 6
+    integer(c_int32_t), parameter :: MP_CODING_COMPANDED8 = 7
+    integer(c_int32_t), parameter :: MP_STEP_STATES = 4
     integer(c_int32_t), parameter :: MP_SAVE_BACKGROUND = 1
     integer(c_int32_t), parameter :: MP_LOAD_VERIFY_ALL = 1
     integer(c_int32_t), parameter :: MP_LOAD_OTHER_RECIPE = 2
@@ -48,13 +56,6 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_OPTIMIZER_CHECK_FINITE = 1
     integer(c_int32_t), parameter :: MP_OPTIMIZER_ZERO_GRAD_C = 2
     integer(c_int32_t), parameter :: MP_OPTIMIZER_OFFLOAD = 4
-    integer(c_int32_t), parameter :: MP_CODING_PLAIN = 0
-    integer(c_int32_t), parameter :: MP_CODING_FP8_BLOCK = 2
-    integer(c_int32_t), parameter :: MP_CODING_DYNAMIC8 = 3
-    integer(c_int32_t), parameter :: MP_CODING_DYNAMIC4 = 4
-    integer(c_int32_t), parameter :: MP_CODING_REMAINDER = 5
-    integer(c_int32_t), parameter :: MP_CODING_FP8_BLOCK128 = 6
-    integer(c_int32_t), parameter :: MP_CODING_COMPANDED8 = 7
     integer(c_int32_t), parameter :: MP_STEP_SR_PARAM = 16
     integer(c_int32_t), parameter :: MP_STEP_SR_EXP_AVG = 32
     integer(c_int32_t), parameter :: MP_STEP_SR_EXP_AVG_SQ = 64
@@ -230,6 +231,15 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_STEP_TAKEN = 0
     integer(c_int32_t), parameter :: MP_STEP_NON_FINITE = 1
     integer(c_int32_t), parameter :: MP_STEP_OUTLIER = 2
+
+    !> See mixedprec/array.h.
+    type, bind(c) :: mp_array
+        type(c_ptr) :: data = c_null_ptr
+        type(c_ptr) :: scale_inv = c_null_ptr
+        type(c_ptr) :: amax = c_null_ptr
+        integer(c_int32_t) :: dtype = 0
+        integer(c_int32_t) :: coding = 0
+    end type mp_array
 
     !> See mixedprec/checkpoint.h.
     type, bind(c) :: mp_checkpoint_desc
@@ -486,34 +496,16 @@ module mixedprec_types
 
     !> See mixedprec/optimizer.h.
     type, bind(c) :: mp_step_slot
-        integer(c_int32_t) :: struct_size = 176
+        integer(c_int32_t) :: struct_size = 288
         integer(c_int32_t) :: flags = 0
         integer(c_int64_t) :: count = 0
         integer(c_int64_t) :: uid = 0
-        type(c_ptr) :: param = c_null_ptr
-        type(c_ptr) :: grad = c_null_ptr
-        type(c_ptr) :: exp_avg = c_null_ptr
-        type(c_ptr) :: exp_avg_sq = c_null_ptr
-        type(c_ptr) :: compensation = c_null_ptr
-        type(c_ptr) :: master = c_null_ptr
-        integer(c_int32_t) :: param_dtype = 0
-        integer(c_int32_t) :: grad_dtype = 0
-        integer(c_int32_t) :: exp_avg_dtype = 0
-        integer(c_int32_t) :: exp_avg_sq_dtype = 0
-        integer(c_int32_t) :: compensation_dtype = 0
-        integer(c_int32_t) :: master_dtype = 0
-        type(c_ptr) :: param_scale_inv = c_null_ptr
-        type(c_ptr) :: grad_scale_inv = c_null_ptr
-        type(c_ptr) :: exp_avg_scale_inv = c_null_ptr
-        type(c_ptr) :: exp_avg_sq_scale_inv = c_null_ptr
-        type(c_ptr) :: master_scale_inv = c_null_ptr
-        integer(c_int32_t) :: exp_avg_coding = 0
-        integer(c_int32_t) :: exp_avg_sq_coding = 0
-        integer(c_int32_t) :: master_coding = 0
-        integer(c_int32_t) :: compensation_coding = 0
-        type(c_ptr) :: compensation_scale_inv = c_null_ptr
         integer(c_int64_t) :: first_element = 0
-        type(c_ptr) :: param_amax = c_null_ptr
+        type(mp_array) :: param
+        type(mp_array) :: grad
+        type(mp_array) :: master
+        type(mp_array) :: compensation
+        type(mp_array) :: states(4)
     end type mp_step_slot
 
     !> See mixedprec/optimizer.h.
@@ -3201,6 +3193,7 @@ contains
 
     !> How many sizes and offsets here are not those of the C compiler.
     integer function mp_layout_mismatches() result(wrong)
+        type(mp_array), target :: at_mp_array
         type(mp_checkpoint_desc), target :: at_mp_checkpoint_desc
         type(mp_checkpoint_info), target :: at_mp_checkpoint_info
         type(mp_comm_desc), target :: at_mp_comm_desc
@@ -3240,6 +3233,12 @@ contains
         type(mp_guard_desc), target :: at_mp_guard_desc
         type(mp_step_record), target :: at_mp_step_record
         wrong = 0
+        call compare(int(c_sizeof(at_mp_array)), 32)
+        call compare(offset(c_loc(at_mp_array), c_loc(at_mp_array%data)), 0)
+        call compare(offset(c_loc(at_mp_array), c_loc(at_mp_array%scale_inv)), 8)
+        call compare(offset(c_loc(at_mp_array), c_loc(at_mp_array%amax)), 16)
+        call compare(offset(c_loc(at_mp_array), c_loc(at_mp_array%dtype)), 24)
+        call compare(offset(c_loc(at_mp_array), c_loc(at_mp_array%coding)), 28)
         call compare(int(c_sizeof(at_mp_checkpoint_desc)), 32)
         call compare(offset(c_loc(at_mp_checkpoint_desc), c_loc(at_mp_checkpoint_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_checkpoint_desc), c_loc(at_mp_checkpoint_desc%flags)), 4)
@@ -3442,35 +3441,17 @@ contains
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%outlier_steps)), 40)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_norm_z)), 48)
         call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%loss_z)), 56)
-        call compare(int(c_sizeof(at_mp_step_slot)), 176)
+        call compare(int(c_sizeof(at_mp_step_slot)), 288)
         call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%struct_size)), 0)
         call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%flags)), 4)
         call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%count)), 8)
         call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%uid)), 16)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%param)), 24)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%grad)), 32)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg)), 40)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg_sq)), 48)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%compensation)), 56)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%master)), 64)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%param_dtype)), 72)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%grad_dtype)), 76)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg_dtype)), 80)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg_sq_dtype)), 84)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%compensation_dtype)), 88)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%master_dtype)), 92)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%param_scale_inv)), 96)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%grad_scale_inv)), 104)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg_scale_inv)), 112)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg_sq_scale_inv)), 120)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%master_scale_inv)), 128)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg_coding)), 136)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%exp_avg_sq_coding)), 140)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%master_coding)), 144)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%compensation_coding)), 148)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%compensation_scale_inv)), 152)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%first_element)), 160)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%param_amax)), 168)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%first_element)), 24)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%param)), 32)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%grad)), 64)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%master)), 96)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%compensation)), 128)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%states)), 160)
         call compare(int(c_sizeof(at_mp_step_args)), 128)
         call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%struct_size)), 0)
         call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%flags)), 4)

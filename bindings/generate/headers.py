@@ -60,7 +60,15 @@ class Field:
     length: str  # of an array, as written; empty without one
 
     @property
+    def is_struct(self):
+        """Whether it is a struct of ours, or an array of them."""
+        base = self.type.base
+        return not self.type.levels and base.startswith("mp_") and base != "mp_status" and not base.endswith("_fn")
+
+    @property
     def kind(self):
+        if self.is_struct:
+            return "struct"
         if self.length:
             return "array"
         return "pointer" if self.type.levels or self.type.base.endswith("_fn") else "number"
@@ -71,6 +79,11 @@ class Struct:
     name: str
     fields: list
     header: str
+
+    @property
+    def is_part(self):
+        """Whether it lies in other structs, whose struct_size counts for it."""
+        return self.fields[0].name != "struct_size"
 
 
 @dataclass
@@ -193,12 +206,14 @@ def constants(include=INCLUDE):
 
 
 def initializers(include=INCLUDE):
-    """(macro, struct) for every MP_..._INIT."""
+    """(macro, struct) for every MP_..._INIT of a struct with a size."""
     found = []
     for path in header_files(include):
         for name, _, body in DEFINE.findall(path.read_text()):
             if name.endswith("_INIT"):
                 match = re.search(r"sizeof\((\w+)\)", body)
+                if not match and any(struct.is_part and f"{struct.name.upper()}_INIT" == name for struct in structs(include)):
+                    continue
                 if not match:
                     raise ValueError(f"{path}: {name} does not set struct_size")
                 found.append((name, match[1]))

@@ -59,6 +59,8 @@ def parameter(kind, name, structs, function):
 
 
 def component(api, struct, field):
+    if field.is_struct:
+        return f"type({field.type.base}) :: {field.name}" + f"({api.length(field)})" * bool(field.length)
     if field.length:
         return f"{NUMBERS[field.type.base]} :: {field.name}({api.length(field)}) = 0"
     if field.kind == "pointer":

@@ -85,6 +85,8 @@ def field_type(api, field):
 
 def field_value(api, struct, field):
     value = api.initial(struct, field)
+    if field.is_struct:
+        return f"ntuple(_ -> {field.type.base}(), {api.length(field)})" if field.length else f"{field.type.base}()"
     if field.length:
         return f"ntuple(_ -> {julia(field.type)}(0), {api.length(field)})"
     if value == "NULL":
@@ -104,7 +106,8 @@ def text(api):
         out.append(f'\n"See {struct.header}."\nstruct {struct.name}\n')
         out += [f"    {named(f.name)}::{field_type(api, f)}\n" for f in struct.fields]
         keywords = ",\n        ".join(f"{named(f.name)} = {field_value(api, struct, f)}" for f in fields)
-        values = ", ".join(["sizeof(" + struct.name + ")", *(named(f.name) for f in fields)])
+        size = [] if struct.is_part else [f"sizeof({struct.name})"]
+        values = ", ".join([*size, *(named(f.name) for f in fields)])
         out.append(f"    {struct.name}(;\n        {keywords}) =\n        new({values})\nend\n")
     out.append("\nconst LAYOUT = (\n")
     for struct in api.structs:

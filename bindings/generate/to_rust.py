@@ -67,6 +67,8 @@ def field_type(api, field):
 
 def field_value(api, struct, field):
     text = api.initial(struct, field)
+    if field.is_struct:
+        return f"[{field.type.base}::INIT; {api.length(field)}]" if field.length else f"{field.type.base}::INIT"
     if field.length:
         return f"[0; {api.length(field)}]"
     if text == "NULL":

@@ -430,10 +430,11 @@ pub const Optimizer = struct {
 pub fn slot(param: anytype, grad: anytype, exp_avg: anytype, exp_avg_sq: anytype) Error!c.mp_step_slot {
     var result = init("mp_step_slot");
     result.count = @intCast(param.len);
-    inline for (.{ "param", "grad", "exp_avg", "exp_avg_sq" }, .{ param, grad, exp_avg, exp_avg_sq }) |name, data| {
+    const places = .{ &result.param, &result.grad, &result.states[0], &result.states[1] };
+    inline for (.{ "param", "grad", "exp_avg", "exp_avg_sq" }, .{ param, grad, exp_avg, exp_avg_sq }, places) |name, data, place| {
         if (data.len != param.len) return refuse(Error.InvalidShape, name ++ " has not as many elements as param");
-        @field(result, name) = @ptrCast(data.ptr);
-        @field(result, name ++ "_dtype") = dtypeOf(std.meta.Elem(@TypeOf(data)));
+        place.data = @ptrCast(data.ptr);
+        place.dtype = dtypeOf(std.meta.Elem(@TypeOf(data)));
     }
     return result;
 }

@@ -26,69 +26,94 @@ static_assert(MP_CODING_FP8_BLOCK == static_cast<int32_t>(Coding::block) &&
               MP_CODING_FP8_BLOCK128 == static_cast<int32_t>(Coding::block128) &&
               MP_CODING_COMPANDED8 == static_cast<int32_t>(Coding::companded8));
 
-Coding coding_of(int32_t value, const char* name) {
-    const auto coding = static_cast<Coding>(value);
-    if (value != MP_CODING_PLAIN && !has_blocks(coding)) {
-        fail(Code::invalid_argument, "%s is %d; it must be one of MP_CODING_*", name,
-             static_cast<int>(value));
-    }
-    return coding;
-}
-
 // "slot 7", for messages.
 struct SlotName {
     explicit SlotName(int64_t index) { *std::to_chars(text + 5, text + 31, index).ptr = '\0'; }
     char text[32] = "slot ";
 };
 
+// What an array of a slot is called, and may be beside elements of a type.
+struct Part {
+    const char* name;
+    const char* name_of_dtype;
+    bool is_optional = true;
+    bool has_blocks = true;
+};
+constexpr Part kParam = {"param", "param.dtype", false, false};
+constexpr Part kGrad = {"grad", "grad.dtype", false, false};
+constexpr Part kMaster = {"master", "master.dtype", true, false};
+constexpr Part kCompensation = {"compensation", "compensation.dtype"};
+constexpr Part kStates[MP_STEP_STATES] = {{"states[0]", "states[0].dtype"},
+                                          {"states[1]", "states[1].dtype"},
+                                          {"states[2]", "states[2].dtype"},
+                                          {"states[3]", "states[3].dtype"}};
+
+Coding coding_of(const mp_array& array, const Part& part) {
+    const auto coding = static_cast<Coding>(array.coding);
+    const bool is_remainder = coding == Coding::remainder && part.name == kMaster.name;
+    if (array.coding != MP_CODING_PLAIN && !is_remainder &&
+        !(part.has_blocks && has_blocks(coding))) {
+        fail(Code::invalid_argument, "%s.coding is %d; it must be one of MP_CODING_* that %s has",
+             part.name, static_cast<int>(array.coding), part.name);
+    }
+    return coding;
+}
+
+void read_array(const mp_array& array, const Part& part, StepArray& out) {
+    out.data = array.data;
+    out.scale_inv = array.scale_inv;
+    out.dtype = dtype_of(array.dtype, part.name_of_dtype, part.is_optional);
+    out.coding = coding_of(array, part);
+}
+
 void read_slot(const mp_step_slot& slot, UpdateSegment& s) {
     check_flags(slot.flags, 0, "slot.flags");
     s.count = slot.count;
     s.uid = slot.uid;
-    s.param.data = slot.param;
-    s.grad.data = slot.grad;
-    s.states[0].data = slot.exp_avg;
-    s.states[1].data = slot.exp_avg_sq;
-    s.compensation.data = slot.compensation;
-    s.master.data = slot.master;
-    s.param.dtype = dtype_of(slot.param_dtype, "param_dtype");
-    s.grad.dtype = dtype_of(slot.grad_dtype, "grad_dtype");
-    s.states[0].dtype = dtype_of(slot.exp_avg_dtype, "exp_avg_dtype", true);
-    s.states[1].dtype = dtype_of(slot.exp_avg_sq_dtype, "exp_avg_sq_dtype", true);
-    s.compensation.dtype = dtype_of(slot.compensation_dtype, "compensation_dtype", true);
-    s.master.dtype = dtype_of(slot.master_dtype, "master_dtype", true);
-    s.param.scale_inv = slot.param_scale_inv;
-    s.grad.scale_inv = slot.grad_scale_inv;
-    s.states[0].scale_inv = slot.exp_avg_scale_inv;
-    s.states[1].scale_inv = slot.exp_avg_sq_scale_inv;
-    s.master.scale_inv = slot.master_scale_inv;
-    s.compensation.scale_inv = slot.compensation_scale_inv;
-    s.compensation.coding = coding_of(slot.compensation_coding, "compensation_coding");
-    s.states[0].coding = coding_of(slot.exp_avg_coding, "exp_avg_coding");
-    s.states[1].coding = coding_of(slot.exp_avg_sq_coding, "exp_avg_sq_coding");
-    if (slot.master_coding != MP_CODING_PLAIN && slot.master_coding != MP_CODING_REMAINDER) {
-        fail(Code::invalid_argument,
-             "master_coding is %d; it must be MP_CODING_PLAIN or MP_CODING_REMAINDER",
-             static_cast<int>(slot.master_coding));
-    }
-    s.master.coding = static_cast<Coding>(slot.master_coding);
     s.first = slot.first_element;
+    read_array(slot.param, kParam, s.param);
+    read_array(slot.grad, kGrad, s.grad);
+    read_array(slot.master, kMaster, s.master);
+    read_array(slot.compensation, kCompensation, s.compensation);
+    for (int k = 0; k < MP_STEP_STATES; ++k) {
+        StepArray state;
+        read_array(slot.states[k], kStates[k], state);
+        if (k < numerics::kMaxStates) {
+            s.states[k] = state;
+        } else if (state.exists() || state.data != nullptr) {
+            fail(Code::invalid_argument, "states[%d] is given; no rule has so many", k);
+        }
+    }
+}
+
+// Only the weight's is there.
+void refuse_other_amaxes(const mp_step_slot& slot) {
+    bool is_given = slot.grad.amax != nullptr || slot.master.amax != nullptr ||
+                    slot.compensation.amax != nullptr;
+    for (const mp_array& state : slot.states) {
+        is_given = is_given || state.amax != nullptr;
+    }
+    if (is_given) {
+        fail(Code::unsupported, "an amax is given beside an array that is not the param");
+    }
 }
 
 void read_amax(const mp_step_slot& slot, const UpdateSegment& s,
                std::vector<optim::ParamAmax>& amaxes) {
-    if (slot.param_amax == nullptr) {
+    refuse_other_amaxes(slot);
+    float* const amax = slot.param.amax;
+    if (amax == nullptr) {
         return;
     }
-    if (slot.param_scale_inv != nullptr) {
+    if (slot.param.scale_inv != nullptr) {
         fail(Code::invalid_argument,
-             "param_amax is given for a parameter with a scale, which is made of its amax");
+             "param.amax is given for a parameter with a scale, which is made of its amax");
     }
-    if (!is_aligned(slot.param_amax, DType::fp32)) {
-        fail(Code::invalid_argument, "param_amax at %p is not aligned to 4 bytes",
-             static_cast<const void*>(slot.param_amax));
+    if (!is_aligned(amax, DType::fp32)) {
+        fail(Code::invalid_argument, "param.amax at %p is not aligned to 4 bytes",
+             static_cast<const void*>(amax));
     }
-    amaxes.push_back({{s.param.data, s.count, s.param.dtype}, slot.param_amax});
+    amaxes.push_back({{s.param.data, s.count, s.param.dtype}, amax});
 }
 
 // The arrays of a step, and the amaxes that are wanted of it.

@@ -54,7 +54,7 @@ void add_controls(MemoryRanges& ranges, const StepControls& controls) {
     std::vector<const void*> amaxes(controls.amaxes.begin(), controls.amaxes.end());
     std::sort(amaxes.begin(), amaxes.end());
     amaxes.erase(std::unique(amaxes.begin(), amaxes.end()), amaxes.end());
-    ranges.begin("param_amax", Use::written);
+    ranges.begin("param.amax", Use::written);
     for (const void* const amax : amaxes) {
         ranges.add(amax, sizeof(float));
     }

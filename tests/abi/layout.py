@@ -42,8 +42,10 @@ def generate():
             lines.append(f'    printf("field {name}.{field} offset %zu size %zu\\n", {at}, {size});\n'
                          f'    padded += {at} != end;\n    end = {at} + {size};\n')
         lines.append(f'    if (padded || end != sizeof({name})) {{ printf("PADDING in {name}\\n"); }}\n    padded = 0;\n')
-        if struct.fields[0].name != "struct_size":
-            lines.append(f'    printf("FIRST field of {name} is not struct_size\\n");\n')
+        if struct.is_part:
+            initializers[name] = f"{name.upper()}_INIT"
+            if name not in {field.type.base for other in structs for field in other.fields}:
+                lines.append(f'    printf("FIRST field of {name} is not struct_size\\n");\n')
         if name in initializers:
             lines.append(f"    {{\n        {name} value = {initializers[name]};\n")
             for field, kind in ((field.name, field.kind) for field in struct.fields):

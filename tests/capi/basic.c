@@ -30,14 +30,14 @@ int main(void) {
     args.weight_decay = 0.01;
     slot.struct_size = sizeof slot;
     slot.count = 1;
-    slot.param = &p;
-    slot.grad = &g;
-    slot.exp_avg = &m;
-    slot.exp_avg_sq = &v;
-    slot.param_dtype = MP_DTYPE_FP32;
-    slot.grad_dtype = MP_DTYPE_FP32;
-    slot.exp_avg_dtype = MP_DTYPE_FP32;
-    slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
+    slot.param.data = &p;
+    slot.grad.data = &g;
+    slot.states[0].data = &m;
+    slot.states[1].data = &v;
+    slot.param.dtype = MP_DTYPE_FP32;
+    slot.grad.dtype = MP_DTYPE_FP32;
+    slot.states[0].dtype = MP_DTYPE_FP32;
+    slot.states[1].dtype = MP_DTYPE_FP32;
     for (t = 1; t <= 10; ++t) {
         g = (float)sin((double)t);
         args.step = t;

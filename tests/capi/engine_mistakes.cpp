@@ -342,12 +342,12 @@ TEST_F(EngineMistakes, ElementsBehindThirtyTwoBitsHaveTheirOwnNoise) {
         std::vector<float> m(kCount), v(kCount), grad = grads;
         mp_step_slot slot = MP_STEP_SLOT_INIT;
         slot.count = kCount;
-        slot.param = param.data();
-        slot.grad = grad.data();
-        slot.exp_avg = m.data();
-        slot.exp_avg_sq = v.data();
-        slot.param_dtype = MP_DTYPE_BF16;
-        slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
+        slot.param.data = param.data();
+        slot.grad.data = grad.data();
+        slot.states[0].data = m.data();
+        slot.states[1].data = v.data();
+        slot.param.dtype = MP_DTYPE_BF16;
+        slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype = MP_DTYPE_FP32;
         slot.first_element = first;
         mp_step_args args = MP_STEP_ARGS_INIT;
         args.flags |= MP_STEP_SR_PARAM;
@@ -427,10 +427,10 @@ TEST_F(EngineMistakes, ArraysLongerThanThirtyTwoBits) {
     param.last() = 0x3f80; // 1
     mp_step_slot slot = MP_STEP_SLOT_INIT;
     slot.count = kLong;
-    slot.param = param.data();
-    slot.grad = grad.data();
-    slot.exp_avg = m.data();
-    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = MP_DTYPE_BF16;
+    slot.param.data = param.data();
+    slot.grad.data = grad.data();
+    slot.states[0].data = m.data();
+    slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = MP_DTYPE_BF16;
     mp_step_args args = MP_STEP_ARGS_INIT;
     args.rule = MP_RULE_LION;
     args.lr = 0.25;

@@ -31,11 +31,11 @@ TEST(ForgottenEndOfStep, IsToldOfWhereGradientsAreAdded) {
                 const Linear layer(made);
                 mp_step_slot slot = MP_STEP_SLOT_INIT;
                 slot.count = kSize * kSize;
-                slot.param = w.data();
-                slot.grad = dw.data();
-                slot.exp_avg = m.data();
-                slot.exp_avg_sq = v.data();
-                slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype =
+                slot.param.data = w.data();
+                slot.grad.data = dw.data();
+                slot.states[0].data = m.data();
+                slot.states[1].data = v.data();
+                slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
                     MP_DTYPE_FP32;
                 mp_step_args args = MP_STEP_ARGS_INIT;
                 args.flags |= MP_OPTIMIZER_ZERO_GRAD;

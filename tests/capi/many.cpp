@@ -121,17 +121,17 @@ TEST(Many, SlotsAreSteppedOnPointers) {
         const int32_t place = i % 2 == 0 ? i / 2 : kMany - 1 - i / 2;
         slot.count = Arrays::kCount;
         slot.uid = static_cast<uint64_t>(i);
-        slot.param = arrays[0].at(place);
-        slot.grad = arrays[1].at(place);
-        slot.exp_avg = arrays[2].at(place);
-        slot.exp_avg_sq = arrays[3].at(place);
-        slot.param_dtype = slot.grad_dtype = MP_DTYPE_FP32;
-        slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
+        slot.param.data = arrays[0].at(place);
+        slot.grad.data = arrays[1].at(place);
+        slot.states[0].data = arrays[2].at(place);
+        slot.states[1].data = arrays[3].at(place);
+        slot.param.dtype = slot.grad.dtype = MP_DTYPE_FP32;
+        slot.states[0].dtype = slot.states[1].dtype = MP_DTYPE_FP32;
     }
     mp_step_args args = MP_STEP_ARGS_INIT;
     MP_OK(
         mp_optimizer_step_pointers(context, nullptr, &args, slots.data(), kMany, nullptr, nullptr));
-    slots[5].grad = slots[kMany - 1].exp_avg_sq;
+    slots[5].grad.data = slots[kMany - 1].states[1].data;
     MP_FAILS(
         mp_optimizer_step_pointers(context, nullptr, &args, slots.data(), kMany, nullptr, nullptr),
         MP_STATUS_INVALID_ARGUMENT, "grad of slot 5",

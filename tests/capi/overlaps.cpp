@@ -169,15 +169,16 @@ Call step(mp_context* context, int how, bool hyper, bool zero_grad) {
                    {"lr or hyper", hyper ? 40 : 4, false},
                    {"grad_scale", 4, false},
                    {"grad_mul", 4, false},
-                   {"param_amax", 4, true}};
+                   {"param.amax", 4, true}};
     call.run = [=](const Pointers& at) {
         mp_step_slot slot = MP_STEP_SLOT_INIT;
         slot.count = kSide * kSide;
-        slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype =
-            slot.compensation_dtype = MP_DTYPE_FP32;
-        slot.param = at[0], slot.grad = at[1], slot.exp_avg = at[2], slot.exp_avg_sq = at[3];
-        slot.compensation = at[4];
-        slot.param_amax = as(at[9]);
+        slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
+            slot.compensation.dtype = MP_DTYPE_FP32;
+        slot.param.data = at[0], slot.grad.data = at[1], slot.states[0].data = at[2],
+        slot.states[1].data = at[3];
+        slot.compensation.data = at[4];
+        slot.param.amax = as(at[9]);
         mp_step_args plain = MP_STEP_ARGS_INIT;
         plain.flags |= zero_grad ? MP_OPTIMIZER_ZERO_GRAD : 0U;
         plain.step = 0;

@@ -120,11 +120,12 @@ TEST(Ranges, StepsOnPointersWithNumbersThatAreNone) {
     std::vector<float> p(64, 1.0F), g(64, 1.0F), m(64), v(64);
     mp_step_slot slot = MP_STEP_SLOT_INIT;
     slot.count = 64;
-    slot.param = p.data();
-    slot.grad = g.data();
-    slot.exp_avg = m.data();
-    slot.exp_avg_sq = v.data();
-    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
+    slot.param.data = p.data();
+    slot.grad.data = g.data();
+    slot.states[0].data = m.data();
+    slot.states[1].data = v.data();
+    slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
+        MP_DTYPE_FP32;
     const auto step = [&](const mp_step_args& args, mp_optimizer_stats* stats = nullptr) {
         return mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, stats);
     };
@@ -161,12 +162,12 @@ TEST(Ranges, StepsOnPointersThatAreToldOf) {
     mp_step_slot slots[2] = {MP_STEP_SLOT_INIT, MP_STEP_SLOT_INIT};
     for (std::size_t i = 0; i < 2; ++i) {
         slots[i].count = 64;
-        slots[i].param = p.data() + 64 * i;
-        slots[i].grad = g.data() + 64 * i;
-        slots[i].exp_avg = m.data() + 64 * i;
-        slots[i].exp_avg_sq = v.data() + 64 * i;
-        slots[i].param_dtype = slots[i].grad_dtype = MP_DTYPE_BF16;
-        slots[i].exp_avg_dtype = slots[i].exp_avg_sq_dtype = MP_DTYPE_FP32;
+        slots[i].param.data = p.data() + 64 * i;
+        slots[i].grad.data = g.data() + 64 * i;
+        slots[i].states[0].data = m.data() + 64 * i;
+        slots[i].states[1].data = v.data() + 64 * i;
+        slots[i].param.dtype = slots[i].grad.dtype = MP_DTYPE_BF16;
+        slots[i].states[0].dtype = slots[i].states[1].dtype = MP_DTYPE_FP32;
     }
     const auto step = [&](const mp_step_args& args) {
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
@@ -209,7 +210,7 @@ TEST(Ranges, StepsOnPointersThatAreToldOf) {
     args.eps = 1e-8;
     count = 0;
     for (mp_step_slot& slot : slots) {
-        slot.exp_avg_sq_dtype = MP_DTYPE_FP16;
+        slot.states[1].dtype = MP_DTYPE_FP16;
     }
     MP_FAILS(step(args), MP_STATUS_WARNING, "fp16 second moments");
 }

@@ -44,7 +44,7 @@ double member(const mp_param_group_desc& group, const std::string& name) {
 struct Made {
     Context context = make_context();
     Recipe recipe = make_recipe(context, "fp32");
-    Optimizer optimizer = make_optimizer(context, recipe, mp_optimizer_desc MP_OPTIMIZER_DESC_INIT);
+    Optimizer optimizer = make_optimizer(context, recipe);
 };
 
 } // namespace

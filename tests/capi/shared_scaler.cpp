@@ -32,11 +32,11 @@ struct Stepper {
     Stepper(mp_context* owner, mp_recipe* recipe, Way as, mp_comm* comm = nullptr)
         : way(as), context(owner) {
         slot.count = 2;
-        slot.param = p;
-        slot.grad = g;
-        slot.exp_avg = m;
-        slot.exp_avg_sq = v;
-        slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype =
+        slot.param.data = p;
+        slot.grad.data = g;
+        slot.states[0].data = m;
+        slot.states[1].data = v;
+        slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
             MP_DTYPE_FP32;
         if (way == Way::plan) {
             mp_step_plan* made = nullptr;

@@ -79,13 +79,13 @@ struct Slots {
             mp_step_slot slot = MP_STEP_SLOT_INIT;
             slot.count = kCounts[i];
             slot.uid = i;
-            slot.param = p[i].data();
-            slot.grad = g[i].data();
-            slot.exp_avg = m[i].data();
-            slot.exp_avg_sq = v[i].data();
-            slot.grad_scale_inv = format.is_scaled ? &scale_inv : nullptr;
-            slot.param_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
-            slot.grad_dtype = format.dtype;
+            slot.param.data = p[i].data();
+            slot.grad.data = g[i].data();
+            slot.states[0].data = m[i].data();
+            slot.states[1].data = v[i].data();
+            slot.grad.scale_inv = format.is_scaled ? &scale_inv : nullptr;
+            slot.param.dtype = slot.states[0].dtype = slot.states[1].dtype = MP_DTYPE_FP32;
+            slot.grad.dtype = format.dtype;
             slots.push_back(slot);
         }
     }

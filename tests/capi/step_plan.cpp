@@ -24,11 +24,11 @@ struct Arrays {
         s.count = static_cast<int64_t>(end - first);
         s.uid = 9;
         s.first_element = static_cast<int64_t>(first);
-        s.param = p.data() + first;
-        s.grad = g.data() + first;
-        s.exp_avg = m.data() + first;
-        s.exp_avg_sq = v.data() + first;
-        s.param_dtype = s.grad_dtype = s.exp_avg_dtype = s.exp_avg_sq_dtype = MP_DTYPE_FP32;
+        s.param.data = p.data() + first;
+        s.grad.data = g.data() + first;
+        s.states[0].data = m.data() + first;
+        s.states[1].data = v.data() + first;
+        s.param.dtype = s.grad.dtype = s.states[0].dtype = s.states[1].dtype = MP_DTYPE_FP32;
         return s;
     }
     [[nodiscard]] bool operator==(const Arrays&) const = default;
@@ -171,14 +171,14 @@ TEST_F(StepPlanTest, SlicesAreRoundedAsTheWhole) {
     args.flags |= MP_STEP_SR_PARAM;
     args.seed = 77;
     mp_step_slot slot = whole.slot();
-    slot.param = whole_p.data();
-    slot.param_dtype = MP_DTYPE_BF16;
+    slot.param.data = whole_p.data();
+    slot.param.dtype = MP_DTYPE_BF16;
     MP_OK(step(args, slot));
     constexpr std::size_t kCut = 1000;
     mp_step_slot slices[2] = {cut.slot(0, kCut), cut.slot(kCut)};
-    slices[0].param = cut_p.data();
-    slices[1].param = cut_p.data() + kCut;
-    slices[0].param_dtype = slices[1].param_dtype = MP_DTYPE_BF16;
+    slices[0].param.data = cut_p.data();
+    slices[1].param.data = cut_p.data() + kCut;
+    slices[0].param.dtype = slices[1].param.dtype = MP_DTYPE_BF16;
     MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, slices, 2, nullptr, nullptr));
     EXPECT_EQ(whole_p, cut_p);
     slices[1].first_element = 1004;
@@ -191,7 +191,7 @@ TEST_F(StepPlanTest, TheAmaxOfTheNewWeights) {
     const Scaler scaler = make_scaler();
     float amax = 0.0F;
     mp_step_slot slot = arrays.slot();
-    slot.param_amax = &amax;
+    slot.param.amax = &amax;
     mp_step_args args = MP_STEP_ARGS_INIT;
     arrays.p[4321] = -7.0F;
     MP_OK(step(args, slot, scaler));
@@ -230,8 +230,8 @@ TEST_F(StepPlanTest, WrongCalls) {
     args.step_pointer = reinterpret_cast<int64_t*>(reinterpret_cast<char*>(taken) + 4);
     MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "step_pointer", "8 bytes");
     args = MP_STEP_ARGS_INIT;
-    slot.param_amax = reinterpret_cast<float*>(reinterpret_cast<char*>(&value) + 2);
-    MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "slot 0", "param_amax");
+    slot.param.amax = reinterpret_cast<float*>(reinterpret_cast<char*>(&value) + 2);
+    MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "slot 0", "param.amax");
     slot = arrays.slot();
     slot.first_element = -8;
     MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "first_element");

@@ -18,11 +18,11 @@ struct Arrays {
         mp_step_slot s{};
         s.struct_size = sizeof s;
         s.count = static_cast<int64_t>(p.size());
-        s.param = p.data();
-        s.grad = g.data();
-        s.exp_avg = m.data();
-        s.exp_avg_sq = v.data();
-        s.param_dtype = s.grad_dtype = s.exp_avg_dtype = s.exp_avg_sq_dtype = MP_DTYPE_FP32;
+        s.param.data = p.data();
+        s.grad.data = g.data();
+        s.states[0].data = m.data();
+        s.states[1].data = v.data();
+        s.param.dtype = s.grad.dtype = s.states[0].dtype = s.states[1].dtype = MP_DTYPE_FP32;
         return s;
     }
 };
@@ -121,43 +121,50 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
         change(args, slots[1]);
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
     };
-    MP_FAILS(step([](auto&, auto& s) { s.param = nullptr; }), MP_STATUS_NULL_ARGUMENT, "slot 1",
-             "param");
-    MP_FAILS(step([](auto&, auto& s) { s.exp_avg = nullptr; }), MP_STATUS_NULL_ARGUMENT, "exp_avg");
+    MP_FAILS(step([](auto&, auto& s) { s.param.data = nullptr; }), MP_STATUS_NULL_ARGUMENT,
+             "slot 1", "param");
+    MP_FAILS(step([](auto&, auto& s) { s.states[0].data = nullptr; }), MP_STATUS_NULL_ARGUMENT,
+             "exp_avg");
     MP_FAILS(step([](auto&, auto& s) { s.count = -1; }), MP_STATUS_INVALID_ARGUMENT, "count", "-1");
-    MP_FAILS(step([](auto&, auto& s) { s.grad_dtype = MP_DTYPE_INT8; }), MP_STATUS_INVALID_DTYPE,
+    MP_FAILS(step([](auto&, auto& s) { s.grad.dtype = MP_DTYPE_INT8; }), MP_STATUS_INVALID_DTYPE,
              "grad", "int8");
-    MP_FAILS(step([](auto&, auto& s) { s.param_dtype = 0; }), MP_STATUS_INVALID_DTYPE,
-             "slot 1: param_dtype");
-    MP_FAILS(step([](auto&, auto& s) { s.param = static_cast<char*>(s.param) + 2; }),
+    MP_FAILS(step([](auto&, auto& s) { s.param.dtype = 0; }), MP_STATUS_INVALID_DTYPE,
+             "slot 1: param.dtype");
+    MP_FAILS(step([](auto&, auto& s) { s.param.data = static_cast<char*>(s.param.data) + 2; }),
              MP_STATUS_INVALID_ARGUMENT, "aligned");
-    MP_FAILS(step([](auto&, auto& s) { s.master = s.exp_avg; }), MP_STATUS_INVALID_ARGUMENT,
-             "master", "none");
-    MP_FAILS(step([](auto&, auto& s) { s.master_dtype = MP_DTYPE_FP32; }), MP_STATUS_NULL_ARGUMENT,
+    MP_FAILS(step([](auto&, auto& s) { s.master.data = s.states[0].data; }),
+             MP_STATUS_INVALID_ARGUMENT, "master", "none");
+    MP_FAILS(step([](auto&, auto& s) { s.master.dtype = MP_DTYPE_FP32; }), MP_STATUS_NULL_ARGUMENT,
              "master");
-    MP_FAILS(step([](auto&, auto& s) { s.compensation_coding = MP_CODING_DYNAMIC8; }),
+    MP_FAILS(step([](auto&, auto& s) { s.compensation.coding = MP_CODING_DYNAMIC8; }),
              MP_STATUS_INVALID_ARGUMENT, "compensation", "coding");
-    MP_FAILS(step([](auto&, auto& s) { s.compensation_coding = 99; }), MP_STATUS_INVALID_ARGUMENT,
-             "slot 1: compensation_coding is 99");
+    MP_FAILS(step([](auto&, auto& s) { s.compensation.coding = 99; }), MP_STATUS_INVALID_ARGUMENT,
+             "slot 1: compensation.coding is 99");
+    MP_FAILS(step([](auto&, auto& s) { s.grad.coding = MP_CODING_DYNAMIC8; }),
+             MP_STATUS_INVALID_ARGUMENT, "slot 1: grad.coding is 3");
+    MP_FAILS(step([](auto&, auto& s) { s.states[2] = s.states[0]; }), MP_STATUS_INVALID_ARGUMENT,
+             "slot 1: states[2]");
     float scale = 1.0F;
+    MP_FAILS(step([&](auto&, auto& s) { s.states[3].amax = &scale; }), MP_STATUS_UNSUPPORTED,
+             "slot 1: an amax");
     const auto compensate = [&scale](mp_step_slot& s, int32_t coding) {
-        s.compensation = &scale;
-        s.compensation_dtype = MP_DTYPE_UINT8;
-        s.compensation_coding = coding;
-        s.compensation_scale_inv = &scale;
+        s.compensation.data = &scale;
+        s.compensation.dtype = MP_DTYPE_UINT8;
+        s.compensation.coding = coding;
+        s.compensation.scale_inv = &scale;
     };
     MP_FAILS(step([&](auto&, auto& s) { compensate(s, MP_CODING_DYNAMIC4); }),
              MP_STATUS_INVALID_DTYPE, "compensation", "int8_companded32");
     MP_FAILS(step([&](auto&, auto& s) {
                  compensate(s, MP_CODING_DYNAMIC8);
-                 s.compensation_scale_inv = nullptr;
+                 s.compensation.scale_inv = nullptr;
              }),
              MP_STATUS_NULL_ARGUMENT, "compensation", "scales are NULL");
     MP_FAILS(step([&](auto&, auto& s) {
-                 s.master = &scale;
-                 s.master_dtype = MP_DTYPE_INT16;
-                 s.master_coding = MP_CODING_REMAINDER;
-                 s.master_scale_inv = &scale;
+                 s.master.data = &scale;
+                 s.master.dtype = MP_DTYPE_INT16;
+                 s.master.coding = MP_CODING_REMAINDER;
+                 s.master.scale_inv = &scale;
              }),
              MP_STATUS_INVALID_DTYPE, "remainder");
     MP_FAILS(step([](auto&, auto& s) { s.flags = 1; }), MP_STATUS_INVALID_ARGUMENT, "flags");
@@ -189,11 +196,12 @@ TEST(StepPointers, Fp16WithZeroGradientsStaysFinite) {
     mp_step_slot slot{};
     slot.struct_size = sizeof slot;
     slot.count = 3;
-    slot.param = p;
-    slot.grad = g;
-    slot.exp_avg = m;
-    slot.exp_avg_sq = v;
-    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP16;
+    slot.param.data = p;
+    slot.grad.data = g;
+    slot.states[0].data = m;
+    slot.states[1].data = v;
+    slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
+        MP_DTYPE_FP16;
     mp_step_args args = MP_STEP_ARGS_INIT;
     MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr),
              MP_STATUS_WARNING, "fp16 second moments");
@@ -213,12 +221,12 @@ TEST(StepPointers, SecondMomentsThatOnlyGrowAreSaid) {
     mp_step_slot slot{};
     slot.struct_size = sizeof slot;
     slot.count = 8;
-    slot.param = p.data();
-    slot.grad = g.data();
-    slot.exp_avg = m.data();
-    slot.exp_avg_sq = v.data();
-    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = MP_DTYPE_FP32;
-    slot.exp_avg_sq_dtype = MP_DTYPE_BF16;
+    slot.param.data = p.data();
+    slot.grad.data = g.data();
+    slot.states[0].data = m.data();
+    slot.states[1].data = v.data();
+    slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = MP_DTYPE_FP32;
+    slot.states[1].dtype = MP_DTYPE_BF16;
     const auto step = [&](int64_t number, double beta2, uint32_t flags) {
         mp_step_args args = MP_STEP_ARGS_INIT;
         args.step = number;
@@ -253,16 +261,16 @@ TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
         mp_step_slot slot{};
         slot.struct_size = sizeof slot;
         slot.count = kCount;
-        slot.param = p.data() + 2 * shift;
-        slot.grad = g.data() + 2 * (15 - shift);
-        slot.exp_avg = m.data() + 4 * (shift % 5);
-        slot.exp_avg_sq = v.data() + 3 * shift;
-        slot.compensation = c.data() + 2 * (shift % 3);
-        slot.exp_avg_sq_scale_inv = reinterpret_cast<float*>(v_scales.data() + 4 * (shift % 4));
-        slot.param_dtype = slot.grad_dtype = slot.compensation_dtype = MP_DTYPE_BF16;
-        slot.exp_avg_dtype = MP_DTYPE_FP32;
-        slot.exp_avg_sq_dtype = MP_DTYPE_UINT8;
-        slot.exp_avg_sq_coding = MP_CODING_DYNAMIC8;
+        slot.param.data = p.data() + 2 * shift;
+        slot.grad.data = g.data() + 2 * (15 - shift);
+        slot.states[0].data = m.data() + 4 * (shift % 5);
+        slot.states[1].data = v.data() + 3 * shift;
+        slot.compensation.data = c.data() + 2 * (shift % 3);
+        slot.states[1].scale_inv = reinterpret_cast<float*>(v_scales.data() + 4 * (shift % 4));
+        slot.param.dtype = slot.grad.dtype = slot.compensation.dtype = MP_DTYPE_BF16;
+        slot.states[0].dtype = MP_DTYPE_FP32;
+        slot.states[1].dtype = MP_DTYPE_UINT8;
+        slot.states[1].coding = MP_CODING_DYNAMIC8;
         mp_step_args args = MP_STEP_ARGS_INIT;
         for (args.step = 1; args.step <= 2; ++args.step) {
             MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr));
@@ -272,11 +280,11 @@ TEST(StepPointers, WhereAnArrayBeginsDoesNotMatter) {
             const auto* begin = static_cast<const unsigned char*>(data);
             bits.insert(bits.end(), begin, begin + bytes);
         };
-        keep(slot.param, 2 * kCount);
-        keep(slot.compensation, 2 * kCount);
-        keep(slot.exp_avg, 4 * kCount);
-        keep(slot.exp_avg_sq, kCount);
-        keep(slot.exp_avg_sq_scale_inv, 4 * scales);
+        keep(slot.param.data, 2 * kCount);
+        keep(slot.compensation.data, 2 * kCount);
+        keep(slot.states[0].data, 4 * kCount);
+        keep(slot.states[1].data, kCount);
+        keep(slot.states[1].scale_inv, 4 * scales);
         results.push_back(bits);
         EXPECT_EQ(results.front(), bits) << shift;
     }
@@ -296,27 +304,27 @@ TEST(StepPointers, ArraysThatOverlapAreRefused) {
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
     };
     const std::vector<float> before = first.p;
-    slots[1].param = first.p.data();
+    slots[1].param.data = first.p.data();
     MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "slot 1: param overlaps param of slot 0");
     slots[1] = second.slot();
-    slots[1].exp_avg = first.v.data() + 99;
+    slots[1].states[0].data = first.v.data() + 99;
     slots[1].count = 50;
     MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "exp_avg", "exp_avg_sq");
     slots[1] = second.slot();
-    slots[0].exp_avg_sq = slots[0].exp_avg;
+    slots[0].states[1].data = slots[0].states[0].data;
     MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "slot 0", "own");
     slots[0] = first.slot();
-    slots[1].grad = slots[0].param;
+    slots[1].grad.data = slots[0].param.data;
     MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "grad", "param");
     EXPECT_EQ(first.p, before);
     // One gradient for two parameters is read only, until the step is to zero it.
-    slots[1].grad = slots[0].grad;
+    slots[1].grad.data = slots[0].grad.data;
     MP_OK(step());
     args.flags = MP_OPTIMIZER_ZERO_GRAD;
     MP_FAILS(step(), MP_STATUS_INVALID_ARGUMENT, "grad");
     // Neighbours do not overlap.
     slots[1] = second.slot();
     slots[0].count = slots[1].count = 50;
-    slots[1].param = first.p.data() + 50;
+    slots[1].param.data = first.p.data() + 50;
     MP_OK(step());
 }

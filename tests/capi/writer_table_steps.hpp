@@ -24,23 +24,23 @@ struct PointerStep {
             return part == name ? place.memory : own.data();
         };
         slot.count = kArea / 4; // so that no array of the slot leaves the place
-        slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype =
+        slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
             MP_DTYPE_FP32;
-        slot.param = at("param", p);
-        slot.grad = at("grad", g);
-        slot.exp_avg = at("exp_avg", m);
-        slot.exp_avg_sq = at("exp_avg_sq", v);
+        slot.param.data = at("param", p);
+        slot.grad.data = at("grad", g);
+        slot.states[0].data = at("exp_avg", m);
+        slot.states[1].data = at("exp_avg_sq", v);
         if (part == "exp_avg_sq") {
             std::copy(v.begin(), v.end(), place.memory);
         }
         if (part == "master") {
-            slot.param_dtype = MP_DTYPE_BF16;
-            slot.master_dtype = MP_DTYPE_FP32;
-            slot.master = place.memory;
+            slot.param.dtype = MP_DTYPE_BF16;
+            slot.master.dtype = MP_DTYPE_FP32;
+            slot.master.data = place.memory;
         }
         if (part == "amax") {
             place.memory[0] = 0.5F;
-            slot.param_amax = place.memory;
+            slot.param.amax = place.memory;
         }
         if (part == "step") {
             const int64_t steps = 4;

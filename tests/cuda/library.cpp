@@ -377,13 +377,13 @@ TEST_F(OnCuda, APreparedStepHasTheHostsBits) {
         MP_OK(mp_tensor_write(words, nullptr, &values, sizeof values));
         mp_step_slot slot = MP_STEP_SLOT_INIT;
         slot.count = static_cast<int64_t>(kCount);
-        slot.param = address(p);
-        slot.grad = address(g);
-        slot.exp_avg = address(m);
-        slot.exp_avg_sq = address(v);
-        slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype =
+        slot.param.data = address(p);
+        slot.grad.data = address(g);
+        slot.states[0].data = address(m);
+        slot.states[1].data = address(v);
+        slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
             MP_DTYPE_FP32;
-        slot.param_amax = static_cast<float*>(address(amax));
+        slot.param.amax = static_cast<float*>(address(amax));
         mp_step_args args = MP_STEP_ARGS_INIT;
         args.hyper_pointer = static_cast<const double*>(address(words));
         args.step_pointer = static_cast<int64_t*>(address(words)) + 5;

@@ -84,25 +84,25 @@ static void open_states(Bits* bits, const Row* row, States* s) {
     slot->struct_size = sizeof *slot;
     slot->count = kCount;
     slot->uid = 4;
-    slot->param = data_of(s->all[0]);
-    slot->grad = data_of(s->all[1]);
-    slot->exp_avg = data_of(s->all[2]);
-    slot->exp_avg_sq = data_of(s->all[3]);
-    slot->compensation = data_or_null(s->all[4]);
-    slot->master = data_or_null(s->all[5]);
-    slot->param_dtype = row->param;
-    slot->grad_dtype = row->grad;
-    slot->exp_avg_dtype = row->exp_avg;
-    slot->exp_avg_sq_dtype = row->exp_avg_sq;
-    slot->compensation_dtype = row->compensation;
-    slot->master_dtype = row->master;
-    slot->exp_avg_coding = row->exp_avg_coding;
-    slot->exp_avg_sq_coding = row->exp_avg_sq_coding;
-    slot->master_coding = row->master_coding;
-    slot->exp_avg_scale_inv = row->exp_avg_coding != 0 ? data_of(s->scales[0]) : NULL;
-    slot->exp_avg_sq_scale_inv = row->exp_avg_sq_coding != 0 ? data_of(s->scales[1]) : NULL;
-    slot->compensation_coding = row->compensation_coding;
-    slot->compensation_scale_inv = row->compensation_coding != 0 ? data_of(s->scales[2]) : NULL;
+    slot->param.data = data_of(s->all[0]);
+    slot->grad.data = data_of(s->all[1]);
+    slot->states[0].data = data_of(s->all[2]);
+    slot->states[1].data = data_of(s->all[3]);
+    slot->compensation.data = data_or_null(s->all[4]);
+    slot->master.data = data_or_null(s->all[5]);
+    slot->param.dtype = row->param;
+    slot->grad.dtype = row->grad;
+    slot->states[0].dtype = row->exp_avg;
+    slot->states[1].dtype = row->exp_avg_sq;
+    slot->compensation.dtype = row->compensation;
+    slot->master.dtype = row->master;
+    slot->states[0].coding = row->exp_avg_coding;
+    slot->states[1].coding = row->exp_avg_sq_coding;
+    slot->master.coding = row->master_coding;
+    slot->states[0].scale_inv = row->exp_avg_coding != 0 ? data_of(s->scales[0]) : NULL;
+    slot->states[1].scale_inv = row->exp_avg_sq_coding != 0 ? data_of(s->scales[1]) : NULL;
+    slot->compensation.coding = row->compensation_coding;
+    slot->compensation.scale_inv = row->compensation_coding != 0 ? data_of(s->scales[2]) : NULL;
 }
 
 static void show_pointer_step(Bits* bits, const Row* row) {

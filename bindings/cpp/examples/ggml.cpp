@@ -28,13 +28,13 @@ mp_step_slot slot_of(ggml_tensor* param, ggml_tensor* grad, Moments& moments, st
     mixedprec::StepSlot slot;
     slot.count = ggml_nelements(param);
     slot.uid = uid;
-    slot.param = param->data, slot.param_dtype = MP_DTYPE_FP32;
-    slot.grad = grad->data, slot.grad_dtype = MP_DTYPE_FP32;
-    slot.exp_avg = moments.m.data(), slot.exp_avg_sq = moments.v.data();
-    slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_UINT8;
-    slot.exp_avg_coding = slot.exp_avg_sq_coding = MP_CODING_DYNAMIC8;
-    slot.exp_avg_scale_inv = moments.m_scales.data(),
-    slot.exp_avg_sq_scale_inv = moments.v_scales.data();
+    slot.param.data = param->data, slot.param.dtype = MP_DTYPE_FP32;
+    slot.grad.data = grad->data, slot.grad.dtype = MP_DTYPE_FP32;
+    slot.states[0].data = moments.m.data(), slot.states[1].data = moments.v.data();
+    slot.states[0].dtype = slot.states[1].dtype = MP_DTYPE_UINT8;
+    slot.states[0].coding = slot.states[1].coding = MP_CODING_DYNAMIC8;
+    slot.states[0].scale_inv = moments.m_scales.data(),
+    slot.states[1].scale_inv = moments.v_scales.data();
     return slot;
 }
 

@@ -1603,11 +1603,11 @@ result<StepSlot> slot(Param&& param, Grad&& grad, M&& exp_avg, V&& exp_avg_sq) {
             "slot: param has " + std::to_string(slot.count) +
                 " elements, and grad, exp_avg, exp_avg_sq must have as many");
     }
-    slot.param = std::data(param), slot.param_dtype = dtype_in<Param>;
-    slot.grad = const_cast<std::remove_const_t<element_of<Grad>>*>(std::data(grad));
-    slot.grad_dtype = dtype_in<Grad>;
-    slot.exp_avg = std::data(exp_avg), slot.exp_avg_dtype = dtype_in<M>;
-    slot.exp_avg_sq = std::data(exp_avg_sq), slot.exp_avg_sq_dtype = dtype_in<V>;
+    slot.param.data = std::data(param), slot.param.dtype = dtype_in<Param>;
+    slot.grad.data = const_cast<std::remove_const_t<element_of<Grad>>*>(std::data(grad));
+    slot.grad.dtype = dtype_in<Grad>;
+    slot.states[0].data = std::data(exp_avg), slot.states[0].dtype = dtype_in<M>;
+    slot.states[1].data = std::data(exp_avg_sq), slot.states[1].dtype = dtype_in<V>;
     return slot;
 }
 

@@ -56,6 +56,14 @@ struct mp_comm end
 struct mp_comm_request end
 struct DLManagedTensorVersioned end
 
+const MP_CODING_PLAIN = Int32(0)
+const MP_CODING_FP8_BLOCK = Int32(2)
+const MP_CODING_DYNAMIC8 = Int32(3)
+const MP_CODING_DYNAMIC4 = Int32(4)
+const MP_CODING_REMAINDER = Int32(5)
+const MP_CODING_FP8_BLOCK128 = Int32(6)
+const MP_CODING_COMPANDED8 = Int32(7)
+const MP_STEP_STATES = Int32(4)
 const MP_SAVE_BACKGROUND = UInt32(1)
 const MP_LOAD_VERIFY_ALL = UInt32(1)
 const MP_LOAD_OTHER_RECIPE = UInt32(2)
@@ -96,13 +104,6 @@ const MP_BACKWARD_ACCUMULATE = UInt32(1)
 const MP_OPTIMIZER_CHECK_FINITE = UInt32(1)
 const MP_OPTIMIZER_ZERO_GRAD = UInt32(2)
 const MP_OPTIMIZER_OFFLOAD = UInt32(4)
-const MP_CODING_PLAIN = Int32(0)
-const MP_CODING_FP8_BLOCK = Int32(2)
-const MP_CODING_DYNAMIC8 = Int32(3)
-const MP_CODING_DYNAMIC4 = Int32(4)
-const MP_CODING_REMAINDER = Int32(5)
-const MP_CODING_FP8_BLOCK128 = Int32(6)
-const MP_CODING_COMPANDED8 = Int32(7)
 const MP_STEP_SR_PARAM = UInt32(16)
 const MP_STEP_SR_EXP_AVG = UInt32(32)
 const MP_STEP_SR_EXP_AVG_SQ = UInt32(64)
@@ -278,6 +279,22 @@ const MP_VERSION = Int32(200)
 const MP_STEP_TAKEN = UInt32(0)
 const MP_STEP_NON_FINITE = UInt32(1)
 const MP_STEP_OUTLIER = UInt32(2)
+
+"See mixedprec/array.h."
+struct mp_array
+    data::Ptr{Cvoid}
+    scale_inv::Ptr{Cvoid}
+    amax::Ptr{Float32}
+    dtype::Int32
+    coding::Int32
+    mp_array(;
+        data = C_NULL,
+        scale_inv = C_NULL,
+        amax = C_NULL,
+        dtype = 0,
+        coding = 0) =
+        new(data, scale_inv, amax, dtype, coding)
+end
 
 "See mixedprec/checkpoint.h."
 struct mp_checkpoint_desc
@@ -740,59 +757,23 @@ struct mp_step_slot
     flags::UInt32
     count::Int64
     uid::UInt64
-    param::Ptr{Cvoid}
-    grad::Ptr{Cvoid}
-    exp_avg::Ptr{Cvoid}
-    exp_avg_sq::Ptr{Cvoid}
-    compensation::Ptr{Cvoid}
-    master::Ptr{Cvoid}
-    param_dtype::Int32
-    grad_dtype::Int32
-    exp_avg_dtype::Int32
-    exp_avg_sq_dtype::Int32
-    compensation_dtype::Int32
-    master_dtype::Int32
-    param_scale_inv::Ptr{Float32}
-    grad_scale_inv::Ptr{Float32}
-    exp_avg_scale_inv::Ptr{Cvoid}
-    exp_avg_sq_scale_inv::Ptr{Cvoid}
-    master_scale_inv::Ptr{Float32}
-    exp_avg_coding::Int32
-    exp_avg_sq_coding::Int32
-    master_coding::Int32
-    compensation_coding::Int32
-    compensation_scale_inv::Ptr{Cvoid}
     first_element::Int64
-    param_amax::Ptr{Float32}
+    param::mp_array
+    grad::mp_array
+    master::mp_array
+    compensation::mp_array
+    states::NTuple{4,mp_array}
     mp_step_slot(;
         flags = 0,
         count = 0,
         uid = 0,
-        param = C_NULL,
-        grad = C_NULL,
-        exp_avg = C_NULL,
-        exp_avg_sq = C_NULL,
-        compensation = C_NULL,
-        master = C_NULL,
-        param_dtype = 0,
-        grad_dtype = 0,
-        exp_avg_dtype = 0,
-        exp_avg_sq_dtype = 0,
-        compensation_dtype = 0,
-        master_dtype = 0,
-        param_scale_inv = C_NULL,
-        grad_scale_inv = C_NULL,
-        exp_avg_scale_inv = C_NULL,
-        exp_avg_sq_scale_inv = C_NULL,
-        master_scale_inv = C_NULL,
-        exp_avg_coding = 0,
-        exp_avg_sq_coding = 0,
-        master_coding = 0,
-        compensation_coding = 0,
-        compensation_scale_inv = C_NULL,
         first_element = 0,
-        param_amax = C_NULL) =
-        new(sizeof(mp_step_slot), flags, count, uid, param, grad, exp_avg, exp_avg_sq, compensation, master, param_dtype, grad_dtype, exp_avg_dtype, exp_avg_sq_dtype, compensation_dtype, master_dtype, param_scale_inv, grad_scale_inv, exp_avg_scale_inv, exp_avg_sq_scale_inv, master_scale_inv, exp_avg_coding, exp_avg_sq_coding, master_coding, compensation_coding, compensation_scale_inv, first_element, param_amax)
+        param = mp_array(),
+        grad = mp_array(),
+        master = mp_array(),
+        compensation = mp_array(),
+        states = ntuple(_ -> mp_array(), 4)) =
+        new(sizeof(mp_step_slot), flags, count, uid, first_element, param, grad, master, compensation, states)
 end
 
 "See mixedprec/optimizer.h."
@@ -1236,6 +1217,7 @@ struct mp_step_record
 end
 
 const LAYOUT = (
+    (mp_array, 32, (0, 8, 16, 24, 28,)),
     (mp_checkpoint_desc, 32, (0, 4, 8, 12, 16, 24,)),
     (mp_checkpoint_info, 120, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 96, 104, 112,)),
     (mp_comm_desc, 24, (0, 4, 8, 16, 20,)),
@@ -1253,7 +1235,7 @@ const LAYOUT = (
     (mp_param_group_desc, 72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
     (mp_param_desc, 40, (0, 4, 8, 16, 24, 32,)),
     (mp_optimizer_stats, 64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
-    (mp_step_slot, 176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 140, 144, 148, 152, 160, 168,)),
+    (mp_step_slot, 288, (0, 4, 8, 16, 24, 32, 64, 96, 128, 160,)),
     (mp_step_args, 128, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120,)),
     (mp_quant_desc, 32, (0, 4, 8, 12, 16, 24, 28,)),
     (mp_quantize_args, 56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),

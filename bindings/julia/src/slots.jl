@@ -59,25 +59,21 @@ function Slot(param, grad, exp_avg, exp_avg_sq = nothing; compensation = nothing
         coding === :plain || scales !== nothing ||
             throw(ArgumentError("$(what)_coding is :$coding, and there is no $(what)_scale_inv"))
     end
-    p, g, m = part(param, "param"), part(grad, "grad"), part(exp_avg, "exp_avg", exp_avg_coding)
-    v = part(exp_avg_sq, "exp_avg_sq", exp_avg_sq_coding)
-    c, w = part(compensation, "compensation", compensation_coding), part(master, "master")
+    array(memory, what, scales; coding = :plain, amax = Ptr{Float32}(C_NULL)) = begin
+        data, dtype = part(memory, what, coding)
+        CAPI.mp_array(data = data, dtype = dtype, coding = CODINGS[coding], amax = amax,
+                      scale_inv = scale_part(scales, "$(what)_scale_inv", coding === :remainder ? :plain : coding))
+    end
     amax = param_amax === nothing ? Ptr{Float32}(C_NULL) : scale_part(param_amax, "param_amax")
     remainder = master !== nothing && eltype(master) === Int16
     raw = CAPI.mp_step_slot(
-        count = count, uid = uid, first_element = first_element, param_amax = amax, param = p[1], param_dtype = p[2],
-        grad = g[1], grad_dtype = g[2], exp_avg = m[1], exp_avg_dtype = m[2], exp_avg_sq = v[1],
-        exp_avg_sq_dtype = v[2],
-        compensation = c[1], compensation_dtype = c[2], master = w[1], master_dtype = w[2],
-        param_scale_inv = scale_part(param_scale_inv, "param_scale_inv"),
-        grad_scale_inv = scale_part(grad_scale_inv, "grad_scale_inv"),
-        exp_avg_scale_inv = scale_part(exp_avg_scale_inv, "exp_avg_scale_inv", exp_avg_coding),
-        exp_avg_sq_scale_inv = scale_part(exp_avg_sq_scale_inv, "exp_avg_sq_scale_inv", exp_avg_sq_coding),
-        master_scale_inv = scale_part(master_scale_inv, "master_scale_inv"),
-        compensation_scale_inv = scale_part(compensation_scale_inv, "compensation_scale_inv", compensation_coding),
-        exp_avg_coding = CODINGS[exp_avg_coding], exp_avg_sq_coding = CODINGS[exp_avg_sq_coding],
-        compensation_coding = CODINGS[compensation_coding],
-        master_coding = remainder ? CAPI.MP_CODING_REMAINDER : CAPI.MP_CODING_PLAIN)
+        count = count, uid = uid, first_element = first_element,
+        param = array(param, "param", param_scale_inv; amax = amax), grad = array(grad, "grad", grad_scale_inv),
+        master = array(master, "master", master_scale_inv; coding = remainder ? :remainder : :plain),
+        compensation = array(compensation, "compensation", compensation_scale_inv; coding = compensation_coding),
+        states = (array(exp_avg, "exp_avg", exp_avg_scale_inv; coding = exp_avg_coding),
+                  array(exp_avg_sq, "exp_avg_sq", exp_avg_sq_scale_inv; coding = exp_avg_sq_coding),
+                  CAPI.mp_array(), CAPI.mp_array()))
     return Slot(raw, kept)
 end
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._scaler import Scaler
 
 _CODINGS = choices("MP_CODING_")
+_STATES = ("exp_avg", "exp_avg_sq")
 # coding: (elements of a block, bytes of a scale)
 _BLOCKS = {
     "fp8_block": (256, 4),
@@ -120,19 +121,22 @@ class Slot:
         if codings or scale_inv:
             raise ValueError(f"a coding or scale of {', '.join([*codings, *scale_inv])}, which the slot does not have")
         if param_amax is not None:
-            self._desc.param_amax = ctypes.cast(self._scales(param_amax, "param_amax", 4), POINTER(c_float))
+            self._desc.param.amax = ctypes.cast(self._scales(param_amax, "param_amax", 4), POINTER(c_float))
+
+    def _array(self, name):
+        """The place of an array in the slot."""
+        return self._desc.states[_STATES.index(name)] if name in _STATES else getattr(self._desc, name)
 
     def _add(self, name, found, dtype, coding, scales):
-        count = self._desc.count
+        count, array = self._desc.count, self._array(name)
         needed = (count + 1) // 2 if coding == "dynamic4" else count
         if found.count != needed:
             raise ValueError(f"{name} has {found.count} elements; it must have {needed}, as param has {count}")
         if coding != "plain":
             if name in ("param", "grad"):
                 raise ValueError(f"{name} has no coding")
-            setattr(self._desc, f"{name}_coding", choice(_CODINGS, coding, f"the coding of {name}"))
-        setattr(self._desc, name, found.address)
-        setattr(self._desc, f"{name}_dtype", dtype_number(dtype))
+            array.coding = choice(_CODINGS, coding, f"the coding of {name}")
+        array.data, array.dtype = found.address, dtype_number(dtype)
         self._owners.append(found.owner)
         if coding in _BLOCKS and scales is None:
             raise ValueError(f"{name} is {coding}, which needs scale_inv={{{name!r}: ...}}")
@@ -140,12 +144,9 @@ class Slot:
             block, width = _BLOCKS.get(coding, (max(count, 1), 4))
             if name == "compensation" and coding == "plain":
                 raise ValueError("a compensation has scales only in blocks")
-            address = self._scales(
+            array.scale_inv = self._scales(
                 scales, f"scale_inv of {name}", width * max(-(-count // block), int(coding == "plain"))
             )
-            field = f"{name}_scale_inv"
-            pointer = dict(capi.mp_step_slot._fields_)[field]
-            setattr(self._desc, field, address if pointer is ctypes.c_void_p else ctypes.cast(address, pointer))
 
     def _scales(self, array, noun, nbytes):
         found, _, device = _piece(array, noun)

@@ -136,6 +136,14 @@ class DLManagedTensorVersioned(Structure):
     pass
 
 
+MP_CODING_PLAIN = 0
+MP_CODING_FP8_BLOCK = 2
+MP_CODING_DYNAMIC8 = 3
+MP_CODING_DYNAMIC4 = 4
+MP_CODING_REMAINDER = 5
+MP_CODING_FP8_BLOCK128 = 6
+MP_CODING_COMPANDED8 = 7
+MP_STEP_STATES = 4
 MP_SAVE_BACKGROUND = 1
 MP_LOAD_VERIFY_ALL = 1
 MP_LOAD_OTHER_RECIPE = 2
@@ -176,13 +184,6 @@ MP_BACKWARD_ACCUMULATE = 1
 MP_OPTIMIZER_CHECK_FINITE = 1
 MP_OPTIMIZER_ZERO_GRAD = 2
 MP_OPTIMIZER_OFFLOAD = 4
-MP_CODING_PLAIN = 0
-MP_CODING_FP8_BLOCK = 2
-MP_CODING_DYNAMIC8 = 3
-MP_CODING_DYNAMIC4 = 4
-MP_CODING_REMAINDER = 5
-MP_CODING_FP8_BLOCK128 = 6
-MP_CODING_COMPANDED8 = 7
 MP_STEP_SR_PARAM = 16
 MP_STEP_SR_EXP_AVG = 32
 MP_STEP_SR_EXP_AVG_SQ = 64
@@ -360,6 +361,10 @@ MP_STEP_NON_FINITE = 1
 MP_STEP_OUTLIER = 2
 
 
+class mp_array(Struct):
+    """See mixedprec/array.h."""
+
+
 class mp_checkpoint_desc(Struct):
     """See mixedprec/checkpoint.h."""
 
@@ -526,6 +531,16 @@ mp_log_fn = CFUNCTYPE(None, c_int32, c_char_p, c_void_p)
 mp_parallel_fn = CFUNCTYPE(None, c_int32, CFUNCTYPE(None, c_void_p, c_int32), c_void_p, c_void_p)
 mp_linear_monitor_fn = CFUNCTYPE(None, c_void_p, c_char_p, POINTER(mp_linear_stats), c_char_p)
 mp_deleter_fn = CFUNCTYPE(None, c_void_p)
+
+mp_array._fields_ = [
+    ("data", c_void_p),
+    ("scale_inv", c_void_p),
+    ("amax", POINTER(c_float)),
+    ("dtype", c_int32),
+    ("coding", c_int32),
+]
+mp_array._initial_ = {}
+mp_array._converters_ = {name: converter(kind) for name, kind in mp_array._fields_}
 
 mp_checkpoint_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -802,32 +817,14 @@ mp_step_slot._fields_ = [
     ("flags", c_uint32),
     ("count", c_int64),
     ("uid", c_uint64),
-    ("param", c_void_p),
-    ("grad", c_void_p),
-    ("exp_avg", c_void_p),
-    ("exp_avg_sq", c_void_p),
-    ("compensation", c_void_p),
-    ("master", c_void_p),
-    ("param_dtype", c_int32),
-    ("grad_dtype", c_int32),
-    ("exp_avg_dtype", c_int32),
-    ("exp_avg_sq_dtype", c_int32),
-    ("compensation_dtype", c_int32),
-    ("master_dtype", c_int32),
-    ("param_scale_inv", POINTER(c_float)),
-    ("grad_scale_inv", POINTER(c_float)),
-    ("exp_avg_scale_inv", c_void_p),
-    ("exp_avg_sq_scale_inv", c_void_p),
-    ("master_scale_inv", POINTER(c_float)),
-    ("exp_avg_coding", c_int32),
-    ("exp_avg_sq_coding", c_int32),
-    ("master_coding", c_int32),
-    ("compensation_coding", c_int32),
-    ("compensation_scale_inv", c_void_p),
     ("first_element", c_int64),
-    ("param_amax", POINTER(c_float)),
+    ("param", mp_array),
+    ("grad", mp_array),
+    ("master", mp_array),
+    ("compensation", mp_array),
+    ("states", mp_array * 4),
 ]
-mp_step_slot._initial_ = {"struct_size": 176}
+mp_step_slot._initial_ = {"struct_size": 288}
 mp_step_slot._converters_ = {name: converter(kind) for name, kind in mp_step_slot._fields_}
 
 mp_step_args._fields_ = [
@@ -1101,6 +1098,7 @@ mp_step_record._initial_ = {"struct_size": 80}
 mp_step_record._converters_ = {name: converter(kind) for name, kind in mp_step_record._fields_}
 
 LAYOUT = {
+    "mp_array": (32, (0, 8, 16, 24, 28,)),
     "mp_checkpoint_desc": (32, (0, 4, 8, 12, 16, 24,)),
     "mp_checkpoint_info": (120, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 96, 104, 112,)),
     "mp_comm_desc": (24, (0, 4, 8, 16, 20,)),
@@ -1118,7 +1116,7 @@ LAYOUT = {
     "mp_param_group_desc": (72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
     "mp_param_desc": (40, (0, 4, 8, 16, 24, 32,)),
     "mp_optimizer_stats": (64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
-    "mp_step_slot": (176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80, 84, 88, 92, 96, 104, 112, 120, 128, 136, 140, 144, 148, 152, 160, 168,)),
+    "mp_step_slot": (288, (0, 4, 8, 16, 24, 32, 64, 96, 128, 160,)),
     "mp_step_args": (128, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120,)),
     "mp_quant_desc": (32, (0, 4, 8, 12, 16, 24, 28,)),
     "mp_quantize_args": (56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),

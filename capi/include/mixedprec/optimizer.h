@@ -25,6 +25,7 @@
 #ifndef MIXEDPREC_OPTIMIZER_H
 #define MIXEDPREC_OPTIMIZER_H
 
+#include "array.h"
 #include "recipe.h"
 #include "rule.h"
 #include "status.h"
@@ -42,28 +43,6 @@
  * values of states, are tensors on the host. mp_optimizer_get_memory counts states wherever they are, but neither that copy
  * nor two buckets of gradients. Not for mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 4u
-/* How a moment or a compensation is coded. In blocks of the flattened tensor, with a scale each, in fp32 but where said:
- *   FP8_BLOCK     fp8_e4m3, blocks of 256: value = code * scale, scale = amax / 448 (torchao)
- *   FP8_BLOCK128  the same in blocks of 128 (LLMQ)
- *   DYNAMIC8      uint8, indices into a map of 256 values (bitsandbytes, torchao), blocks of 256: value = map[code] * scale,
- *                 scale = amax
- *   DYNAMIC4      uint8 with two indices, the even element's in the upper half; 16 values, blocks of 128
- *   COMPANDED8    uint8, blocks of 32 (FlashOptim). First moments and compensations: x = m / amax, y = 2x / (1 + |x|), the code is
- *                 127 y, halves up, in two's complement. Second moments: 255 sqrt(v) / sqrt(amax). The scale, 16 bits, is amax, of
- *                 second moments its root: fp16 from 2^-17 to 65504, elsewhere bf16 with the sign bit set, which no scale has.
- *                 FlashOptim has fp16 alone
- * The least scale is 2^-126 (torchao's amax is at least 1e-12; zeros have that here, too, but 0 in COMPANDED8 and in second
- * moments in DYNAMIC4, whose codes have no zero).
- * A second moment that is not zero is never coded as zero, which those libraries do. */
-#define MP_CODING_PLAIN 0     /* or one scale for the tensor, where scale_inv is not NULL */
-#define MP_CODING_FP8_BLOCK 2 /* fp8_e4m3, blocks of 256 */
-#define MP_CODING_DYNAMIC8 3  /* uint8, blocks of 256 */
-#define MP_CODING_DYNAMIC4 4  /* uint8 with two codes, blocks of 128 */
-/* A master weight as a bf16 parameter and the 16 bits it lacks: fp32 bits = (param << 16) + remainder. The parameter
- * is the nearest, halves away from zero. */
-#define MP_CODING_REMAINDER 5
-#define MP_CODING_FP8_BLOCK128 6 /* fp8_e4m3, blocks of 128 */
-#define MP_CODING_COMPANDED8 7   /* uint8, blocks of 32 */
 /* mp_step_args.flags only */
 #define MP_STEP_SR_PARAM 16u      /* stochastic rounding of the parameter */
 #define MP_STEP_SR_EXP_AVG 32u    /* of the first moment */
@@ -88,13 +67,14 @@ typedef struct mp_optimizer_desc {
 typedef struct mp_param_group_desc {
     uint32_t struct_size; /* sizeof(mp_param_group_desc) */
     uint32_t flags;       /* MP_HYPERPARAMETERS_EXPLICIT, MP_RULE_MAXIMIZE and the like */
-    double lr;            /* 0: what is usual for the rule; so the next three. mp_rule_get_hyper has these numbers and ranges */
-    double beta1;         /* in [0, 1) */
-    double beta2;         /* in [0, 1) */
-    double eps;           /* >= 0 */
-    double weight_decay;  /* >= 0; 0: none */
-    int32_t rule;         /* MP_RULE_* (rule.h) */
-    int32_t reserved;     /* 0 */
+    /* 0 in one of the next four: what is usual for the rule. mp_rule_get_hyper has these numbers and ranges. */
+    double lr;
+    double beta1;        /* in [0, 1) */
+    double beta2;        /* in [0, 1) */
+    double eps;          /* >= 0 */
+    double weight_decay; /* >= 0; 0: none */
+    int32_t rule;        /* MP_RULE_* (rule.h) */
+    int32_t reserved;    /* 0 */
     /* What the moments of this group's parameters are kept in, for example "fp32" for embeddings: a value of the recipe's
      * key optimizer.exp_avg.dtype or optimizer.exp_avg_sq.dtype. NULL: what the recipe says. Not kept alive. */
     const char* exp_avg_format;
@@ -144,51 +124,36 @@ typedef struct mp_optimizer_stats {
     { sizeof(mp_optimizer_stats), 0, 0, 0, 0.0, 0.0, 0, 0.0, 0.0 }
 
 /** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. On an accelerator that is its own memory, or pinned
- * host memory that it reaches (states that are not on the device, zero-copy). */
+ * host memory that it reaches (states that are not on the device, zero-copy). What is left zero is not there.
+ *
+ *               elements                  codes with one scale, which the step renews, but not the gradient's
+ * param         fp32, fp16, bf16          fp16, fp8_e4m3
+ * grad          fp32, fp16, bf16          fp16, bf16, fp8_e4m3, fp8_e5m2. Written only under MP_OPTIMIZER_ZERO_GRAD
+ * master        fp32                      fp16. Or MP_CODING_REMAINDER: int16 beside a bf16 param
+ * compensation  fp32, fp16, bf16          none. Blocks. Not beside a master
+ * states        fp32, fp16, bf16          fp16; fp8_e4m3 where they have a sign. Blocks */
 typedef struct mp_step_slot {
     uint32_t struct_size; /* sizeof(mp_step_slot), the same in every slot of an array */
     uint32_t flags;       /* 0 */
     int64_t count;        /* elements */
     uint64_t uid;         /* names the parameter to stochastic rounding */
-    void* param;          /* the weight */
-    void* grad;           /* its gradient; written only under MP_OPTIMIZER_ZERO_GRAD */
-    void* exp_avg;        /* m */
-    void* exp_avg_sq;     /* v */
-    void* compensation;   /* c; NULL exactly when its dtype is MP_DTYPE_NONE */
-    void* master; /* fp32 weight that is updated; NULL exactly when its dtype is MP_DTYPE_NONE */
-    int32_t param_dtype;        /* fp32, fp16, bf16 */
-    int32_t grad_dtype;         /* fp32, fp16, bf16 */
-    int32_t exp_avg_dtype;      /* fp32, fp16, bf16; of codes in blocks what the coding has */
-    int32_t exp_avg_sq_dtype;   /* likewise */
-    int32_t compensation_dtype; /* likewise, or none; none where there is a master */
-    int32_t master_dtype;       /* fp32 or none */
-    /* Where one of these is not NULL, that array holds codes: value = code * scale_inv, one number in the
-     * same memory as the array. The types are then: param fp16, fp8_e4m3; grad fp16, bf16, fp8_e4m3,
-     * fp8_e5m2; exp_avg fp16, fp8_e4m3; exp_avg_sq fp16; master fp16. The step renews all but the gradient's.
-     * Of codes in blocks: the blocks' scales, as many as there are blocks, in the type of the coding; else one float. */
-    float* param_scale_inv;
-    float* grad_scale_inv;      /* of grad; not renewed */
-    void* exp_avg_scale_inv;    /* of exp_avg */
-    void* exp_avg_sq_scale_inv; /* of exp_avg_sq */
-    float* master_scale_inv;    /* of master */
-    int32_t exp_avg_coding;     /* MP_CODING_* */
-    int32_t exp_avg_sq_coding;  /* MP_CODING_* */
-    int32_t master_coding; /* MP_CODING_PLAIN, or MP_CODING_REMAINDER: int16 beside a bf16 param */
-    int32_t compensation_coding;  /* MP_CODING_* */
-    void* compensation_scale_inv; /* of blocks only; NULL without them */
     /* Where this slot's element 0 lies in the whole parameter; a multiple of 8. Stochastic rounding of a slice then gives the bits
      * of the whole. States in blocks are the whole's too where slices begin with a block. */
     int64_t first_element;
-    /* One element in the context's device memory, or NULL. It becomes the largest of itself and of |new weight|, as stored; NaN beats
-     * infinity beats numbers, and a negative value counts as none. So weights need no pass for their amax. Not with
-     * param_scale_inv, whose scale is made of that amax. A skipped step leaves it. */
-    float* param_amax;
+    /* The weight. Its amax is that of the new weight as stored; not beside a scale, which is made of it. No other has one. */
+    mp_array param;
+    mp_array grad;                   /* its gradient */
+    mp_array master;                 /* the weight that is updated, where it is another */
+    mp_array compensation;           /* Kahan's c */
+    mp_array states[MP_STEP_STATES]; /* those of the rule, in its order (mp_rule_get_state) */
 } mp_step_slot;
 
 #define MP_STEP_SLOT_INIT                                                                          \
     {                                                                                              \
-        sizeof(mp_step_slot), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, \
-            NULL, NULL, NULL, NULL, 0, 0, 0, 0, NULL, 0, NULL                                      \
+        sizeof(mp_step_slot), 0, 0, 0, 0, MP_ARRAY_INIT, MP_ARRAY_INIT, MP_ARRAY_INIT,             \
+            MP_ARRAY_INIT, {                                                                       \
+            MP_ARRAY_INIT, MP_ARRAY_INIT, MP_ARRAY_INIT, MP_ARRAY_INIT                             \
+        }                                                                                          \
     }
 
 typedef struct mp_step_args {
@@ -238,7 +203,7 @@ MP_BEGIN_DECLS
  * @param[in]  queue       NULL: the default queue
  * @param[in]  args        hyperparameters
  * @param[in]  slots       the arrays; what the step writes may share no memory with any other array or number of the call.
- *                         Slots may share one param_amax
+ *                         Slots may share one param.amax
  * @param[in]  slot_count  how many
  * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale. Of several calls with one scaler each
  *                         skips by its own gradients: where all arrays are to be skipped together, mp_scaler_check_pointers first

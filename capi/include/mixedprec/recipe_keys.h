@@ -31,7 +31,7 @@
 #define MP_RECIPE_WEIGHT_GATHER_DTYPE "weight.gather.dtype" /* parameters */
 
 /* Moments: "fp32", "fp16", "bf16", "fp16_scaled", "fp8_e4m3_scaled" (exp_avg only; exp_avg_sq is refused, with
- * the reason), and in blocks of the flattened tensor with a scale each, see MP_CODING_* in optimizer.h:
+ * the reason), and in blocks of the flattened tensor with a scale each, see MP_CODING_* in array.h:
  * "fp8_e4m3_block256", "fp8_e4m3_block128", "int8_block256", "int8_companded32", "int4_block128". Compensation (Kahan):
  * "none", "fp32", "fp16", "bf16", and those blocks but of int4. */
 #define MP_RECIPE_EXP_AVG_DTYPE "optimizer.exp_avg.dtype"           /* first moments */

@@ -9,10 +9,10 @@ static float w[count][elements], g[count][elements], m[count][elements], v[count
 
 static void set_arrays(mp_step_slot* slot, int i) {
     slot->count = elements;
-    slot->param = w[i], slot->param_dtype = MP_DTYPE_FP32;
-    slot->grad = g[i], slot->grad_dtype = MP_DTYPE_FP32;
-    slot->exp_avg = m[i], slot->exp_avg_dtype = MP_DTYPE_FP32;
-    slot->exp_avg_sq = v[i], slot->exp_avg_sq_dtype = MP_DTYPE_FP32;
+    slot->param.data = w[i], slot->param.dtype = MP_DTYPE_FP32;
+    slot->grad.data = g[i], slot->grad.dtype = MP_DTYPE_FP32;
+    slot->states[0].data = m[i], slot->states[0].dtype = MP_DTYPE_FP32;
+    slot->states[1].data = v[i], slot->states[1].dtype = MP_DTYPE_FP32;
 }
 
 int main(void) {

@@ -39,6 +39,14 @@ opaque! {
     DLManagedTensorVersioned
 }
 
+pub const MP_CODING_PLAIN: i32 = 0;
+pub const MP_CODING_FP8_BLOCK: i32 = 2;
+pub const MP_CODING_DYNAMIC8: i32 = 3;
+pub const MP_CODING_DYNAMIC4: i32 = 4;
+pub const MP_CODING_REMAINDER: i32 = 5;
+pub const MP_CODING_FP8_BLOCK128: i32 = 6;
+pub const MP_CODING_COMPANDED8: i32 = 7;
+pub const MP_STEP_STATES: i32 = 4;
 pub const MP_SAVE_BACKGROUND: u32 = 1;
 pub const MP_LOAD_VERIFY_ALL: u32 = 1;
 pub const MP_LOAD_OTHER_RECIPE: u32 = 2;
@@ -79,13 +87,6 @@ pub const MP_BACKWARD_ACCUMULATE: u32 = 1;
 pub const MP_OPTIMIZER_CHECK_FINITE: u32 = 1;
 pub const MP_OPTIMIZER_ZERO_GRAD: u32 = 2;
 pub const MP_OPTIMIZER_OFFLOAD: u32 = 4;
-pub const MP_CODING_PLAIN: i32 = 0;
-pub const MP_CODING_FP8_BLOCK: i32 = 2;
-pub const MP_CODING_DYNAMIC8: i32 = 3;
-pub const MP_CODING_DYNAMIC4: i32 = 4;
-pub const MP_CODING_REMAINDER: i32 = 5;
-pub const MP_CODING_FP8_BLOCK128: i32 = 6;
-pub const MP_CODING_COMPANDED8: i32 = 7;
 pub const MP_STEP_SR_PARAM: u32 = 16;
 pub const MP_STEP_SR_EXP_AVG: u32 = 32;
 pub const MP_STEP_SR_EXP_AVG_SQ: u32 = 64;
@@ -276,6 +277,44 @@ pub type mp_log_fn = Option<unsafe extern "C" fn(level: i32, message: *const c_c
 pub type mp_parallel_fn = Option<unsafe extern "C" fn(count: i32, task: Option<unsafe extern "C" fn(data: *mut c_void, index: i32)>, data: *mut c_void, payload: *mut c_void)>;
 pub type mp_linear_monitor_fn = Option<unsafe extern "C" fn(payload: *mut c_void, name: *const c_char, stats: *const mp_linear_stats, advice: *const c_char)>;
 pub type mp_deleter_fn = Option<unsafe extern "C" fn(payload: *mut c_void)>;
+
+/// See mixedprec/array.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_array {
+    pub data: *mut c_void,
+    pub scale_inv: *mut c_void,
+    pub amax: *mut f32,
+    pub dtype: i32,
+    pub coding: i32,
+}
+
+impl mp_array {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        data: core::ptr::null_mut(),
+        scale_inv: core::ptr::null_mut(),
+        amax: core::ptr::null_mut(),
+        dtype: 0,
+        coding: 0,
+    };
+}
+
+impl Default for mp_array {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_array>() == 32);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_array, data) == 0);
+    assert!(core::mem::offset_of!(mp_array, scale_inv) == 8);
+    assert!(core::mem::offset_of!(mp_array, amax) == 16);
+    assert!(core::mem::offset_of!(mp_array, dtype) == 24);
+    assert!(core::mem::offset_of!(mp_array, coding) == 28);
+};
 
 /// See mixedprec/checkpoint.h.
 #[repr(C)]
@@ -1231,30 +1270,12 @@ pub struct mp_step_slot {
     pub flags: u32,
     pub count: i64,
     pub uid: u64,
-    pub param: *mut c_void,
-    pub grad: *mut c_void,
-    pub exp_avg: *mut c_void,
-    pub exp_avg_sq: *mut c_void,
-    pub compensation: *mut c_void,
-    pub master: *mut c_void,
-    pub param_dtype: i32,
-    pub grad_dtype: i32,
-    pub exp_avg_dtype: i32,
-    pub exp_avg_sq_dtype: i32,
-    pub compensation_dtype: i32,
-    pub master_dtype: i32,
-    pub param_scale_inv: *mut f32,
-    pub grad_scale_inv: *mut f32,
-    pub exp_avg_scale_inv: *mut c_void,
-    pub exp_avg_sq_scale_inv: *mut c_void,
-    pub master_scale_inv: *mut f32,
-    pub exp_avg_coding: i32,
-    pub exp_avg_sq_coding: i32,
-    pub master_coding: i32,
-    pub compensation_coding: i32,
-    pub compensation_scale_inv: *mut c_void,
     pub first_element: i64,
-    pub param_amax: *mut f32,
+    pub param: mp_array,
+    pub grad: mp_array,
+    pub master: mp_array,
+    pub compensation: mp_array,
+    pub states: [mp_array; 4],
 }
 
 impl mp_step_slot {
@@ -1264,30 +1285,12 @@ impl mp_step_slot {
         flags: 0,
         count: 0,
         uid: 0,
-        param: core::ptr::null_mut(),
-        grad: core::ptr::null_mut(),
-        exp_avg: core::ptr::null_mut(),
-        exp_avg_sq: core::ptr::null_mut(),
-        compensation: core::ptr::null_mut(),
-        master: core::ptr::null_mut(),
-        param_dtype: 0,
-        grad_dtype: 0,
-        exp_avg_dtype: 0,
-        exp_avg_sq_dtype: 0,
-        compensation_dtype: 0,
-        master_dtype: 0,
-        param_scale_inv: core::ptr::null_mut(),
-        grad_scale_inv: core::ptr::null_mut(),
-        exp_avg_scale_inv: core::ptr::null_mut(),
-        exp_avg_sq_scale_inv: core::ptr::null_mut(),
-        master_scale_inv: core::ptr::null_mut(),
-        exp_avg_coding: 0,
-        exp_avg_sq_coding: 0,
-        master_coding: 0,
-        compensation_coding: 0,
-        compensation_scale_inv: core::ptr::null_mut(),
         first_element: 0,
-        param_amax: core::ptr::null_mut(),
+        param: mp_array::INIT,
+        grad: mp_array::INIT,
+        master: mp_array::INIT,
+        compensation: mp_array::INIT,
+        states: [mp_array::INIT; 4],
     };
 }
 
@@ -1297,37 +1300,19 @@ impl Default for mp_step_slot {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_step_slot>() == 176);
+const _: () = assert!(core::mem::size_of::<mp_step_slot>() == 288);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_step_slot, struct_size) == 0);
     assert!(core::mem::offset_of!(mp_step_slot, flags) == 4);
     assert!(core::mem::offset_of!(mp_step_slot, count) == 8);
     assert!(core::mem::offset_of!(mp_step_slot, uid) == 16);
-    assert!(core::mem::offset_of!(mp_step_slot, param) == 24);
-    assert!(core::mem::offset_of!(mp_step_slot, grad) == 32);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg) == 40);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg_sq) == 48);
-    assert!(core::mem::offset_of!(mp_step_slot, compensation) == 56);
-    assert!(core::mem::offset_of!(mp_step_slot, master) == 64);
-    assert!(core::mem::offset_of!(mp_step_slot, param_dtype) == 72);
-    assert!(core::mem::offset_of!(mp_step_slot, grad_dtype) == 76);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg_dtype) == 80);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg_sq_dtype) == 84);
-    assert!(core::mem::offset_of!(mp_step_slot, compensation_dtype) == 88);
-    assert!(core::mem::offset_of!(mp_step_slot, master_dtype) == 92);
-    assert!(core::mem::offset_of!(mp_step_slot, param_scale_inv) == 96);
-    assert!(core::mem::offset_of!(mp_step_slot, grad_scale_inv) == 104);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg_scale_inv) == 112);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg_sq_scale_inv) == 120);
-    assert!(core::mem::offset_of!(mp_step_slot, master_scale_inv) == 128);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg_coding) == 136);
-    assert!(core::mem::offset_of!(mp_step_slot, exp_avg_sq_coding) == 140);
-    assert!(core::mem::offset_of!(mp_step_slot, master_coding) == 144);
-    assert!(core::mem::offset_of!(mp_step_slot, compensation_coding) == 148);
-    assert!(core::mem::offset_of!(mp_step_slot, compensation_scale_inv) == 152);
-    assert!(core::mem::offset_of!(mp_step_slot, first_element) == 160);
-    assert!(core::mem::offset_of!(mp_step_slot, param_amax) == 168);
+    assert!(core::mem::offset_of!(mp_step_slot, first_element) == 24);
+    assert!(core::mem::offset_of!(mp_step_slot, param) == 32);
+    assert!(core::mem::offset_of!(mp_step_slot, grad) == 64);
+    assert!(core::mem::offset_of!(mp_step_slot, master) == 96);
+    assert!(core::mem::offset_of!(mp_step_slot, compensation) == 128);
+    assert!(core::mem::offset_of!(mp_step_slot, states) == 160);
 };
 
 /// See mixedprec/optimizer.h.

@@ -95,6 +95,11 @@ pub struct Slot<'a> {
     memory: PhantomData<&'a mut [u8]>,
 }
 
+/// Elements without a scale.
+fn plain<T>(data: *mut T, dtype: i32) -> sys::mp_array {
+    sys::mp_array { data: data.cast(), dtype, ..sys::mp_array::INIT }
+}
+
 impl<'a> Slot<'a> {
     /// A parameter and its gradient.
     pub fn new<P: Element, G: Element>(param: &'a mut [P], grad: &'a [G]) -> Slot<'a> {
@@ -111,8 +116,7 @@ impl<'a> Slot<'a> {
     fn param<P: Element>(param: &'a mut [P]) -> Slot<'a> {
         let raw = sys::mp_step_slot {
             count: param.len() as i64,
-            param: param.as_mut_ptr().cast(),
-            param_dtype: P::DTYPE as i32,
+            param: plain(param.as_mut_ptr(), P::DTYPE as i32),
             ..sys::mp_step_slot::INIT
         };
         Slot { raw, misfit: None, grad_is_writable: false, memory: PhantomData }
@@ -120,8 +124,7 @@ impl<'a> Slot<'a> {
 
     fn with_grad<G: Element>(mut self, grad: *mut G, length: usize, is_writable: bool) -> Slot<'a> {
         self.fit("grad", length);
-        self.raw.grad = grad.cast();
-        self.raw.grad_dtype = G::DTYPE as i32;
+        self.raw.grad = plain(grad, G::DTYPE as i32);
         self.grad_is_writable = is_writable;
         self
     }
@@ -136,8 +139,7 @@ impl<'a> Slot<'a> {
     #[must_use]
     pub fn exp_avg<T: Element>(mut self, values: &'a mut [T]) -> Self {
         self.fit("exp_avg", values.len());
-        self.raw.exp_avg = values.as_mut_ptr().cast();
-        self.raw.exp_avg_dtype = T::DTYPE as i32;
+        self.raw.states[0] = plain(values.as_mut_ptr(), T::DTYPE as i32);
         self
     }
 
@@ -145,8 +147,7 @@ impl<'a> Slot<'a> {
     #[must_use]
     pub fn exp_avg_sq<T: Element>(mut self, values: &'a mut [T]) -> Self {
         self.fit("exp_avg_sq", values.len());
-        self.raw.exp_avg_sq = values.as_mut_ptr().cast();
-        self.raw.exp_avg_sq_dtype = T::DTYPE as i32;
+        self.raw.states[1] = plain(values.as_mut_ptr(), T::DTYPE as i32);
         self
     }
 
@@ -154,8 +155,7 @@ impl<'a> Slot<'a> {
     #[must_use]
     pub fn compensation<T: Element>(mut self, values: &'a mut [T]) -> Self {
         self.fit("compensation", values.len());
-        self.raw.compensation = values.as_mut_ptr().cast();
-        self.raw.compensation_dtype = T::DTYPE as i32;
+        self.raw.compensation = plain(values.as_mut_ptr(), T::DTYPE as i32);
         self
     }
 
@@ -163,8 +163,7 @@ impl<'a> Slot<'a> {
     #[must_use]
     pub fn master(mut self, values: &'a mut [f32]) -> Self {
         self.fit("master", values.len());
-        self.raw.master = values.as_mut_ptr().cast();
-        self.raw.master_dtype = sys::MP_DTYPE_FP32;
+        self.raw.master = plain(values.as_mut_ptr(), sys::MP_DTYPE_FP32);
         self
     }
 
@@ -172,10 +171,9 @@ impl<'a> Slot<'a> {
     #[must_use]
     pub fn remainder(mut self, values: &'a mut [i16]) -> Self {
         self.fit("remainder", values.len());
-        self.raw.master = values.as_mut_ptr().cast();
-        self.raw.master_dtype = sys::MP_DTYPE_INT16;
-        self.raw.master_coding = sys::MP_CODING_REMAINDER;
-        if self.raw.param_dtype != <Bf16 as Element>::DTYPE as i32 {
+        self.raw.master = plain(values.as_mut_ptr(), sys::MP_DTYPE_INT16);
+        self.raw.master.coding = sys::MP_CODING_REMAINDER;
+        if self.raw.param.dtype != <Bf16 as Element>::DTYPE as i32 {
             self.misfit = self.misfit.or(Some(("remainder beside a parameter that is not bf16", values.len())));
         }
         self
@@ -198,7 +196,7 @@ impl<'a> Slot<'a> {
     /// Becomes the largest of itself and of |new weight|.
     #[must_use]
     pub fn param_amax(mut self, amax: &'a mut f32) -> Self {
-        self.raw.param_amax = amax;
+        self.raw.param.amax = amax;
         self
     }
 }

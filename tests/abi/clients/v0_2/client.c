@@ -75,11 +75,12 @@ static void step_pointers(mp_context* context) {
     memset(&slot, 0, sizeof slot);
     slot.struct_size = sizeof slot;
     slot.count = kCount;
-    slot.param = param;
-    slot.grad = grad;
-    slot.exp_avg = m;
-    slot.exp_avg_sq = v;
-    slot.param_dtype = slot.grad_dtype = slot.exp_avg_dtype = slot.exp_avg_sq_dtype = MP_DTYPE_FP32;
+    slot.param.data = param;
+    slot.grad.data = grad;
+    slot.states[0].data = m;
+    slot.states[1].data = v;
+    slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
+        MP_DTYPE_FP32;
     mp_step_args args = MP_STEP_ARGS_INIT;
     args.lr = 0.01;
     args.weight_decay = 0.1;
