@@ -89,11 +89,11 @@ fn refuse(problem: Error, words: []const u8) Error {
     return problem;
 }
 
-/// A struct of the C ABI with its defaults: init("mp_step_args").
+/// A struct of the C ABI with its defaults, which are zeros: init("mp_step_args"). A zero that is meant as one needs
+/// MP_HYPERPARAMETERS_EXPLICIT or MP_SHARDING_EXPLICIT among its flags.
 pub fn init(comptime name: []const u8) @field(c, name) {
     var desc = std.mem.zeroes(@field(c, name));
-    // It fails for a library older than the header only, and then the library refuses the struct.
-    _ = @field(c, name ++ "_init")(&desc, @sizeOf(@field(c, name)));
+    desc.struct_size = @sizeOf(@field(c, name));
     return desc;
 }
 

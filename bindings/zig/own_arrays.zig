@@ -22,6 +22,7 @@ pub fn main() !void {
     const slots = [_]mp.c.mp_step_slot{try mp.slot(p[0..], grad[0..], exp_avg[0..], exp_avg_sq[0..])};
     var args = mp.init("mp_step_args");
     args.lr = 0.1;
+    args.step = 1;
     for (1..101) |i| {
         const scale: f32 = @floatCast(try scaler.scale());
         for (&grad, p, 0..) |*g, value, j| g.* = (value - (@as(f32, @floatFromInt(j % 7)) - 3)) * scale;

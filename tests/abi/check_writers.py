@@ -46,8 +46,7 @@ NONE = {
 
 
 def writers(functions):
-    return {f.name for f in functions if not f.name.endswith("_init")
-            and any(WRITABLE.match(str(kind)) for kind, _ in f.parameters)}
+    return {f.name for f in functions if any(WRITABLE.match(str(kind)) for kind, _ in f.parameters)}
 
 
 def problems(functions, tables):

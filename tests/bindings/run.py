@@ -73,10 +73,11 @@ def c_programs():
     folder = options.prefix.parent / "c_programs"
     folder.mkdir(exist_ok=True)
     sources = options.prefix / "share/mixedprec/c"
+    headers = max(path.stat().st_mtime for path in (options.prefix / "include").rglob("*.h"))
     programs = []
     for name in ("own_arrays", "train"):
         program = folder / name
-        if options.language == "c" or not program.exists():
+        if options.language == "c" or not program.exists() or program.stat().st_mtime < headers:
             built = compile_with([options.cc], ["-std=c99", "-O2", "-ffp-contract=off", "-pedantic"], [sources / f"{name}.c"], name)
             shutil.copy(built, f"{program}.{os.getpid()}")
             os.replace(f"{program}.{os.getpid()}", program)  # another test may be reading it
