@@ -10,14 +10,6 @@
 #include <string.h>
 #include <time.h>
 
-#ifndef MP_STEP_ARGS_INIT /* names before 0.2 */
-#define mp_step_args mp_adamw_args
-#define mp_step_slot mp_adamw_slot
-#define MP_STEP_ARGS_INIT MP_ADAMW_ARGS_INIT
-#define MP_STEP_SR_PARAM MP_ADAMW_SR_PARAM
-#define MP_STEP_SR_EXP_AVG_SQ MP_ADAMW_SR_EXP_AVG_SQ
-#endif
-
 #define FP32 MP_DTYPE_FP32
 #define FP16 MP_DTYPE_FP16
 #define BF16 MP_DTYPE_BF16
@@ -34,6 +26,32 @@ typedef struct Mix {
     int is_scaled; /* one scale for each array that may have one */
     uint32_t flags;
 } Mix;
+
+/* Arrays in the order of Mix.dtypes. */
+#ifdef MP_ARRAY_INIT
+static void set_arrays(mp_step_slot* slot, const Mix* mix, void** at, float** scale_invs) {
+    mp_array* const arrays[6] = {&slot->param,     &slot->grad,         &slot->states[0],
+                                 &slot->states[1], &slot->compensation, &slot->master};
+    for (int i = 0; i < 6; ++i) {
+        arrays[i]->data = at[i];
+        arrays[i]->scale_inv = scale_invs[i];
+        arrays[i]->dtype = mix->dtypes[i];
+        arrays[i]->coding = i == 2 || i == 3 ? mix->coding : i == 5 ? mix->master_coding : 0;
+    }
+}
+#else /* before the arrays of a slot were one type */
+static void set_arrays(mp_step_slot* slot, const Mix* mix, void** at, float** scale_invs) {
+    slot->param = at[0], slot->param_dtype = mix->dtypes[0], slot->param_scale_inv = scale_invs[0];
+    slot->grad = at[1], slot->grad_dtype = mix->dtypes[1], slot->grad_scale_inv = scale_invs[1];
+    slot->exp_avg = at[2], slot->exp_avg_dtype = mix->dtypes[2];
+    slot->exp_avg_sq = at[3], slot->exp_avg_sq_dtype = mix->dtypes[3];
+    slot->exp_avg_scale_inv = scale_invs[2], slot->exp_avg_sq_scale_inv = scale_invs[3];
+    slot->compensation = at[4], slot->compensation_dtype = mix->dtypes[4];
+    slot->master = at[5], slot->master_dtype = mix->dtypes[5];
+    slot->exp_avg_coding = slot->exp_avg_sq_coding = mix->coding;
+    slot->master_coding = mix->master_coding;
+}
+#endif
 
 static const Mix kMixes[] = {
     {"fp32", {FP32, FP32, FP32, FP32, NONE, NONE}, 0, 0, 0, 0},
@@ -127,32 +145,19 @@ static Steps make_steps(const Mix* mix, const Size* size) {
         slot->struct_size = sizeof *slot;
         slot->count = size->count;
         slot->uid = (uint64_t)t;
-        slot->param.data = at[0];
-        slot->grad.data = at[1];
-        slot->states[0].data = at[2];
-        slot->states[1].data = at[3];
-        slot->compensation.data = at[4];
-        slot->master.data = at[5];
-        slot->param.dtype = mix->dtypes[0];
-        slot->grad.dtype = mix->dtypes[1];
-        slot->states[0].dtype = mix->dtypes[2];
-        slot->states[1].dtype = mix->dtypes[3];
-        slot->compensation.dtype = mix->dtypes[4];
-        slot->master.dtype = mix->dtypes[5];
-        slot->states[0].coding = slot->states[1].coding = mix->coding;
-        slot->master.coding = mix->master_coding;
+        float* scale_invs[6] = {NULL};
         if (mix->coding != 0) {
-            slot->states[0].scale_inv = scales;
-            slot->states[1].scale_inv = scales + size->count / 32 + 16;
+            scale_invs[2] = scales;
+            scale_invs[3] = scales + size->count / 32 + 16;
             scales += 2 * (size->count / 32 + 16);
         } else if (mix->is_scaled) {
-            slot->param.scale_inv = scales;
-            slot->grad.scale_inv = scales + 1;
-            slot->states[0].scale_inv = scales + 2;
-            slot->states[1].scale_inv = scales + 3;
+            for (int i = 0; i < 4; ++i) {
+                scale_invs[i] = scales + i;
+            }
             scales[0] = scales[1] = 1.0F;
             scales += 4;
         }
+        set_arrays(slot, mix, at, scale_invs);
     }
     return s;
 }

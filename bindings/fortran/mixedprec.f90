@@ -3262,7 +3262,7 @@ end module mixedprec_safe
 
 !> What a program uses: the objects, and the library's constants and structs.
 module mixedprec
-    use mixedprec_types
+    use mixedprec_types, mp_raw_array => mp_array
     use mixedprec_safe
     implicit none
     public

@@ -89,8 +89,8 @@ fn refuse(problem: Error, words: []const u8) Error {
     return problem;
 }
 
-/// A struct of the C ABI with its defaults, which are zeros: init("mp_step_args"). A zero that is meant as one needs
-/// MP_HYPERPARAMETERS_EXPLICIT or MP_SHARDING_EXPLICIT among its flags.
+/// A struct of the C ABI with its defaults, which are zeros: init("mp_linear_desc"). A zero that is meant as one needs
+/// MP_HYPERPARAMETERS_EXPLICIT or MP_SHARDING_EXPLICIT among its flags. Steps count from 1.
 pub fn init(comptime name: []const u8) @field(c, name) {
     var desc = std.mem.zeroes(@field(c, name));
     desc.struct_size = @sizeOf(@field(c, name));
@@ -135,6 +135,7 @@ pub const Context = struct {
 
     pub fn create(options: Options) Error!Context {
         var desc = init("mp_context_desc");
+        desc.api_version = c.MP_VERSION;
         desc.num_threads = options.threads;
         desc.device_kind = options.device_kind;
         desc.device_index = options.device_index;

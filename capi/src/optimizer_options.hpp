@@ -33,7 +33,7 @@ template <typename T> numerics::GroupHyper hyper_of(const T& source) {
     check_reserved(source.reserved);
     if ((source.flags & MP_HYPERPARAMETERS_EXPLICIT) == 0) {
         const numerics::GroupHyper usual = numerics::usual_hyper(hyper.rule);
-        for (const numerics::HyperSpec& each : numerics::Adamw::kHypers) {
+        for (const numerics::HyperName& each : numerics::kHyperNames) {
             double& value = hyper.*each.value;
             value = value == 0.0 ? usual.*each.value : value;
         }

@@ -76,7 +76,7 @@ mp_status mp_rule_get_hyper(int32_t rule, int32_t index, mp_rule_hyper* hyper) {
         const numerics::RuleInfo known = info_of(rule);
         check_index(index, known.hyper_count, known, "hyperparameters");
         mp_rule_hyper result{};
-        result.name = known.hypers[index].name;
+        result.name = numerics::hyper_name(known.hypers[index].value);
         result.usual = known.hypers[index].usual;
         result.limit = known.hypers[index].limit;
         write_struct(hyper, result, "hyper");

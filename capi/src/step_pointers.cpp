@@ -43,6 +43,7 @@ constexpr Part kParam = {"param", "param.dtype", false, false};
 constexpr Part kGrad = {"grad", "grad.dtype", false, false};
 constexpr Part kMaster = {"master", "master.dtype", true, false};
 constexpr Part kCompensation = {"compensation", "compensation.dtype"};
+static_assert(numerics::kMaxStates <= MP_STEP_STATES);
 constexpr Part kStates[MP_STEP_STATES] = {{"states[0]", "states[0].dtype"},
                                           {"states[1]", "states[1].dtype"},
                                           {"states[2]", "states[2].dtype"},
@@ -80,7 +81,8 @@ void read_slot(const mp_step_slot& slot, UpdateSegment& s) {
         read_array(slot.states[k], kStates[k], state);
         if (k < numerics::kMaxStates) {
             s.states[k] = state;
-        } else if (state.exists() || state.data != nullptr) {
+        } else if (state.exists() || state.data != nullptr || state.scale_inv != nullptr ||
+                   state.coding != Coding::plain) {
             fail(Code::invalid_argument, "states[%d] is given; no rule has so many", k);
         }
     }

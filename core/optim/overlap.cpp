@@ -28,7 +28,7 @@ void add_arrays(MemoryRanges& ranges, Segments segments, const char* name, Use u
     if (!have_scales) {
         return;
     }
-    ranges.begin(name, scale_use, "_scale_inv");
+    ranges.begin(name, scale_use, ".scale_inv");
     for (std::size_t i = 0; i < segments.size(); ++i) {
         const StepArray& a = array_of(segments[i]);
         if (a.scale_inv != nullptr) {

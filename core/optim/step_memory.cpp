@@ -145,11 +145,11 @@ void check_hyper(const numerics::GroupHyper& hyper) {
         fail(Code::invalid_argument, "optimizer: rule %s: it has no bias correction to leave out",
              rule.name);
     }
-    for (const numerics::HyperSpec& known : numerics::Adamw::kHypers) { // which reads all there are
+    for (const numerics::HyperName& known : numerics::kHyperNames) {
         const double value = hyper.*known.value;
         if (const numerics::HyperSpec* const read = find_hyper(rule, known.value);
             read != nullptr) {
-            check_range(read->name, value, read->limit);
+            check_range(known.name, value, read->limit);
         } else if (!numerics::is_left_alone(value, numerics::GroupHyper{}.*known.value)) {
             fail(Code::invalid_argument,
                  "optimizer: rule %s: it has no %s; leave it 0 or as it is by default", rule.name,

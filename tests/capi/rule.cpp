@@ -33,7 +33,7 @@ std::vector<std::string> states_of(int32_t rule) {
     return names;
 }
 
-double member(const mp_param_group_desc& group, const std::string& name) {
+template <typename T> double member(const T& group, const std::string& name) {
     return name == "lr"      ? group.lr
            : name == "beta1" ? group.beta1
            : name == "beta2" ? group.beta2
@@ -80,6 +80,18 @@ TEST(Rule, StatesAreThoseOfAParameter) {
             MP_OK(mp_optimizer_get_state(made.optimizer, 0, name.c_str(), &state));
             EXPECT_NE(Tensor(state), nullptr) << name;
         }
+    }
+}
+
+TEST(Rule, InitializersHaveWhatIsUsualForAdamw) {
+    const mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+    const mp_step_args args = MP_STEP_ARGS_INIT;
+    for (int32_t i = 0; i < info_of(MP_RULE_ADAMW).hyper_count; ++i) {
+        mp_rule_hyper hyper = MP_RULE_HYPER_INIT;
+        MP_OK(mp_rule_get_hyper(MP_RULE_ADAMW, i, &hyper));
+        ASSERT_NE(hyper.name, nullptr);
+        EXPECT_EQ(member(group, hyper.name), hyper.usual);
+        EXPECT_EQ(member(args, hyper.name), hyper.usual);
     }
 }
 

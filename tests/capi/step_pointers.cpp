@@ -144,6 +144,8 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
              MP_STATUS_INVALID_ARGUMENT, "slot 1: grad.coding is 3");
     MP_FAILS(step([](auto&, auto& s) { s.states[2] = s.states[0]; }), MP_STATUS_INVALID_ARGUMENT,
              "slot 1: states[2]");
+    MP_FAILS(step([](auto&, auto& s) { s.states[3].coding = MP_CODING_DYNAMIC8; }),
+             MP_STATUS_INVALID_ARGUMENT, "slot 1: states[3]");
     float scale = 1.0F;
     MP_FAILS(step([&](auto&, auto& s) { s.states[3].amax = &scale; }), MP_STATUS_UNSUPPORTED,
              "slot 1: an amax");

@@ -10,12 +10,29 @@ inline mp_optimizer* any_optimizer(Bytes& bytes, World& world) {
     return world.optimizers.pick(bytes, world.tensors.alive(0));
 }
 
+inline void ask_rule(Bytes& bytes, World& world) {
+    const int32_t rule = any_int(bytes, 5);
+    const int32_t index = any_int(bytes, 6);
+    Sized<mp_rule_info> info(MP_RULE_INFO_INIT);
+    Sized<mp_rule_state> state(MP_RULE_STATE_INIT);
+    Sized<mp_rule_hyper> hyper(MP_RULE_HYPER_INIT);
+    info.odd_size(bytes);
+    state.odd_size(bytes);
+    hyper.odd_size(bytes);
+    int32_t number = 0;
+    (void)MP_CALL(world, local, mp_rule_get_count, &number);
+    (void)MP_CALL(world, local, mp_rule_get_info, rule, &info.value);
+    (void)MP_CALL(world, local, mp_rule_get_state, rule, index, &state.value);
+    (void)MP_CALL(world, local, mp_rule_get_hyper, rule, index, &hyper.value);
+    (void)MP_CALL(world, local, mp_rule_get_number, index == 0 ? "lion" : "", &number);
+}
+
 inline void create_optimizer(Bytes& bytes, World& world) {
     mp_context* context = world.contexts.pick(bytes);
     mp_recipe* recipe = any_recipe(bytes, world);
     Sized<mp_optimizer_desc> desc(MP_OPTIMIZER_DESC_INIT);
     const std::size_t byte = bytes.next();
-    desc.value.flags = static_cast<uint32_t>(byte % 3 == 0 ? any_int(bytes, 16) : 0);
+    desc.value.flags = static_cast<uint32_t>(byte % 3 == 0 ? any_int(bytes, 8) : 0);
     desc.value.seed = bytes.next();
     desc.value.max_grad_norm = byte % 2 == 0 ? 0.0 : any_double(bytes);
     desc.odd_size(bytes);

@@ -97,7 +97,7 @@ void one_call(Bytes& bytes, World& world) {
         use_linear,       use_linear,       look_at_linear, use_saved,         create_optimizer,
         add_to_optimizer, add_to_optimizer, set_optimizer,  look_at_optimizer, step_optimizer,
         step_optimizer,   use_comm,         start_training, create_checkpoint, use_checkpoint,
-        destroy_one};
+        ask_rule,         destroy_one};
     kCalls[bytes.below(std::size(kCalls))](bytes, world);
 }
 

@@ -140,6 +140,7 @@ contains
     subroutine tensors(context)
         type(mp_context), intent(in) :: context
         type(mp_tensor) :: a, b, view, codes, scales, amax, bad
+        type(mp_array) :: lent
         type(mp_error) :: error
         type(mp_cast_desc) :: stochastic
         type(mp_quant_stats) :: stats
@@ -200,7 +201,8 @@ contains
         call amax%read(one)
         call expect(one(1) == 1.001, "amax")
 
-        call b%wrap(context, mp_array(values))
+        lent = mp_array(values)
+        call b%wrap(context, lent)
         values(1, 1) = 5
         call b%read(back)
         call expect(back(1, 1) == 5.0, "wrap")

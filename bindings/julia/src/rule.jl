@@ -2,7 +2,7 @@
 # For users of Optimisers.jl: a rule whose state is stored as one likes, stepped by the library.
 
 """
-    MixedPrec.MPRule(context; moments = Float32, compensation = nothing, master = nothing, lr = 1e-3, ...)
+    MixedPrec.MPRule(context; moments = Float32, compensation = nothing, master = nothing, lr, ...)
 
 The arithmetic of a rule in the shape of Optimisers.jl: `setup(x)` gives the state of one array, `apply!(state, x,
 dx)` steps `x` in place, `adjust(rule; lr)` is the rule with other hyperparameters (those of `step!(context,

@@ -93,7 +93,7 @@ function step_args(; step = 1, seed = 0, max_grad_norm = 0, grad_scale = 1, chec
 end
 
 """
-    step!(context, slots; step, lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, rule = :adamw,
+    step!(context, slots; step, lr, beta1, beta2, eps, weight_decay, rule = :adamw,
           max_grad_norm = 0, grad_scale = 1, check_finite = false, zero_grad = false, seed = 0, stochastic = (),
           maximize = false, bias_correction = true, scaler = nothing, queue = nothing)
 

@@ -3,7 +3,7 @@
  * Kahan compensation; fp32 master weights; stochastic rounding; unscaling and clipping folded into the step.
  * Parameter, gradient, moments and master weight may also be fp16 or fp8 codes with one scale for the tensor.
  *
- * Arithmetic of AdamW (fused, the default): everything in fp32 registers, one rounding per stored tensor.
+ * Arithmetic of AdamW: everything in fp32 registers, one rounding per stored tensor.
  *   g  = grad * grad_mul                              grad_mul = 1/loss_scale * min(1, max_norm / (norm + 1e-6))
  *   m' = beta1 m + (1 - beta1) g
  *   v' = beta2 v + (1 - beta2) g g

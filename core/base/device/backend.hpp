@@ -47,7 +47,7 @@ struct DeviceConfig {
     ParallelTable parallel;
 };
 
-// Device memory for work on one queue, in its order: core's, which the backend's products use too (device/queue_scratch.hpp).
+// Device memory for work on one queue, in its order: core's, which the backend's products use too (runtime/queue_scratch.hpp).
 class ScratchSource {
   public:
     // Aligned to 256 bytes. Work enqueued until give() may use it; who takes it next enqueues behind that work.

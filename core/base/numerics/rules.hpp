@@ -58,7 +58,7 @@ inline GroupHyper usual_hyper(RuleId rule) {
     return hyper;
 }
 
-// What the rule reads under this name; null: nothing.
+// How the rule reads this one; null: it does not.
 inline const HyperSpec* find_hyper(const RuleInfo& rule, HyperValue value) {
     for (int i = 0; i < rule.hyper_count; ++i) {
         if (rule.hypers[i].value == value) {
@@ -66,6 +66,15 @@ inline const HyperSpec* find_hyper(const RuleInfo& rule, HyperValue value) {
         }
     }
     return nullptr;
+}
+
+inline const char* hyper_name(HyperValue value) {
+    for (const HyperName& known : kHyperNames) {
+        if (known.value == value) {
+            return known.name;
+        }
+    }
+    return nullptr; // then it is missing in the list: tests/capi/rule.cpp
 }
 
 // Whether what one rule keeps serves the other: Adam and AdamW.

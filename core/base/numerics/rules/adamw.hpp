@@ -14,12 +14,11 @@ namespace mp::numerics {
 struct Adamw {
     static constexpr StateSpec kStates[] = {{"exp_avg", true}, {"exp_avg_sq", false}};
     static constexpr int kStateCount = 2;
-    static constexpr HyperSpec kHypers[] = {
-        {"lr", &GroupHyper::lr, 1e-3, kLargeHyper},
-        {"beta1", &GroupHyper::beta1, 0.9, 1.0},
-        {"beta2", &GroupHyper::beta2, 0.999, 1.0},
-        {"eps", &GroupHyper::eps, 1e-8, kLargeHyper},
-        {"weight_decay", &GroupHyper::weight_decay, 0.0, kLargeHyper}};
+    static constexpr HyperSpec kHypers[] = {{&GroupHyper::lr, 1e-3, kLargeHyper},
+                                            {&GroupHyper::beta1, 0.9, 1.0},
+                                            {&GroupHyper::beta2, 0.999, 1.0},
+                                            {&GroupHyper::eps, 1e-8, kLargeHyper},
+                                            {&GroupHyper::weight_decay, 0.0, kLargeHyper}};
     static constexpr bool kCorrectsBias = true;
 
     struct Scalars {

@@ -10,11 +10,10 @@ namespace mp::numerics {
 struct Lion {
     static constexpr StateSpec kStates[] = {{"exp_avg", true}};
     static constexpr int kStateCount = 1;
-    static constexpr HyperSpec kHypers[] = {
-        {"lr", &GroupHyper::lr, 1e-4, kLargeHyper},
-        {"beta1", &GroupHyper::beta1, 0.9, 1.0},
-        {"beta2", &GroupHyper::beta2, 0.99, 1.0},
-        {"weight_decay", &GroupHyper::weight_decay, 0.0, kLargeHyper}};
+    static constexpr HyperSpec kHypers[] = {{&GroupHyper::lr, 1e-4, kLargeHyper},
+                                            {&GroupHyper::beta1, 0.9, 1.0},
+                                            {&GroupHyper::beta2, 0.99, 1.0},
+                                            {&GroupHyper::weight_decay, 0.0, kLargeHyper}};
     static constexpr bool kCorrectsBias = false;
 
     struct Scalars {

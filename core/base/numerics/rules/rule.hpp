@@ -79,10 +79,20 @@ struct GroupHyper {
     }
 };
 
-// A hyperparameter as a rule reads it: in [0, limit).
+// All hyperparameters there are, by their names in the C interface, which never change.
 using HyperValue = double GroupHyper::*;
+struct HyperName {
+    const char* name;
+    HyperValue value;
+};
+inline constexpr HyperName kHyperNames[] = {{"lr", &GroupHyper::lr},
+                                            {"beta1", &GroupHyper::beta1},
+                                            {"beta2", &GroupHyper::beta2},
+                                            {"eps", &GroupHyper::eps},
+                                            {"weight_decay", &GroupHyper::weight_decay}};
+
+// One as a rule reads it: in [0, limit).
 struct HyperSpec {
-    const char* name; // in the C interface; never changes
     HyperValue value;
     double usual;
     double limit;
