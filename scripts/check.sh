@@ -101,17 +101,20 @@ mpi() {
     step "test Open MPI 5" scripts/mpi.sh openmpi5
 }
 
+# What has tests labelled threads, and no more: a test that is not built here fails. Those of CUDA need the headers that the
+# simulated device needs.
+with_threads() {
+    echo comm_tests comm_nccl_control_flow_only checkpoint_tests host_tests capi_tests mixedprec_train
+    ! have_command nvcc || echo mp_simulated_cuda cuda_graphs_tests cuda_library cuda_one_rank
+}
+
 # Address and undefined behaviour. Numerics and kernels, which have no memory of their own to lose, only in full.
 asan() {
-    local targets=(capi_basic capi_tests capi_allocation_failure checkpoint_tests checkpoint_allocation_tests checkpoint_kill
-        comm_tests comm_nccl_control_flow_only core_tests mixedprec_train train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header
-        fuzz_checkpoint_manifest fuzz_checkpoint_folder fuzz_capi_sequence
-        bindings_cpp_classes bindings_cpp_expected)
+    local targets=($(with_threads) capi_basic capi_allocation_failure checkpoint_allocation_tests checkpoint_kill core_tests
+        train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header fuzz_checkpoint_manifest fuzz_checkpoint_folder
+        fuzz_capi_sequence bindings_cpp_classes bindings_cpp_expected)
     local labels='capi|checkpoint|threads|core|fuzz|examples'
-    if have_command nvcc; then # with the headers that the simulated CUDA device needs
-        targets+=(mp_simulated_cuda cuda_graphs_tests cuda_library)
-        labels+='|graphs'
-    fi
+    ! have_command nvcc || labels+='|graphs'
     if [ "$all" = yes ]; then
         targets=(all)
         labels='.*'
@@ -123,11 +126,8 @@ asan() {
     step "test asan" run_tests asan -L "$labels" -LE slow "${except[@]}"
 }
 
-# What has tests labelled threads, and no more: a test that is not built here fails.
 tsan() {
-    local targets=(comm_tests comm_nccl_control_flow_only checkpoint_tests host_tests capi_tests mixedprec_train)
-    ! have_command nvcc || targets+=(mp_simulated_cuda cuda_graphs_tests cuda_library cuda_one_rank)
-    step "build tsan" build_preset tsan -DMIXEDPREC_ENABLE_MPI=OFF "${targets[@]}" || return
+    step "build tsan" build_preset tsan -DMIXEDPREC_ENABLE_MPI=OFF $(with_threads) || return
     step "test tsan" run_tests tsan -L threads -LE slow
 }
 
