@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <latch>
 
 #include "collectives.hpp"
 #include "ranks.hpp"
@@ -99,13 +100,24 @@ TEST(ThreadFaults, DestroyedRankIsLost) {
     });
 }
 
+// Rank 2 comes when rank 0 has gone: before, the exchange of the others cannot end.
 TEST(ThreadFaults, DestroyedInFlight) {
-    run_ranks(make_ranks({3, 0}), [](std::unique_ptr<Communicator>& comm) {
+    std::latch begun(2);
+    std::latch gone(1);
+    run_ranks(make_ranks({3, 0}), [&](std::unique_ptr<Communicator>& comm) {
         Exchange exchange = make_exchange(comm->rank(), 3, 1000, 1);
         CommRequest request;
+        if (comm->rank() == 2) {
+            gone.wait();
+            const Status late = comm->begin_all_to_all(describe(exchange), {}, &request);
+            EXPECT_EQ((late.ok() ? request.wait() : late).code(), Code::peer_lost);
+            return;
+        }
         check(comm->begin_all_to_all(describe(exchange), {}, &request));
+        begun.arrive_and_wait();
         if (comm->rank() == 0) {
             comm.reset();
+            gone.count_down();
             EXPECT_EQ(request.wait().code(), Code::aborted);
             exchange = {}; // nobody reads it any more
             return;
