@@ -10,9 +10,9 @@
 #include "host/gemm/candidates.hpp"
 #include "host/gemm/host_gemm.hpp"
 #include "host/kernels/isa.hpp"
-#include "host/memory.hpp"
-#include "host/openmp_neighbours.hpp"
 #include "host/ops/candidates.hpp"
+#include "host/resources/memory.hpp"
+#include "host/resources/openmp_neighbours.hpp"
 
 namespace mp::backends::host {
 
@@ -42,8 +42,8 @@ template <typename Body> void share_out(ThreadPool& threads, std::size_t bytes, 
 
 HostDevice::HostDevice(const DeviceConfig& config, topology::Topology topology,
                        const ThreadCount& threads) noexcept
-    : config_(config), topology_(std::move(topology)), count_(threads), scratch_(config.memory),
-      threads_(threads.count, config.parallel) {}
+    : HostBase(config.memory, threads.count, config.parallel), config_(config),
+      topology_(std::move(topology)), count_(threads) {}
 
 Status HostDevice::open(const DeviceConfig& config, Device** out) noexcept {
     topology::Topology topology = topology::detect();
@@ -86,7 +86,7 @@ void HostDevice::log(int32_t level, const char* message) const noexcept {
 void HostDevice::bind() noexcept {
     Status status = cores_.take(topology_, count_.count);
     if (status.ok()) {
-        status = threads_.bind(cores_.cpus());
+        status = threads().bind(cores_.cpus());
     }
     is_bound_ = status.ok();
     if (!status.ok()) {
@@ -143,7 +143,7 @@ Status HostDevice::create_queue(void* native, Queue** out) noexcept {
 
 Status HostDevice::copy(Queue& /*queue*/, void* destination, const void* source, std::size_t bytes,
                         CopyKind /*kind*/) noexcept {
-    share_out(threads_, bytes, [&](std::size_t begin, std::size_t end) {
+    share_out(threads(), bytes, [&](std::size_t begin, std::size_t end) {
         if (end > begin) {
             std::memcpy(static_cast<char*>(destination) + begin,
                         static_cast<const char*>(source) + begin, end - begin);
@@ -153,7 +153,7 @@ Status HostDevice::copy(Queue& /*queue*/, void* destination, const void* source,
 }
 
 Status HostDevice::zero(Queue& /*queue*/, void* destination, std::size_t bytes) noexcept {
-    share_out(threads_, bytes, [&](std::size_t begin, std::size_t end) {
+    share_out(threads(), bytes, [&](std::size_t begin, std::size_t end) {
         if (end > begin) {
             std::memset(static_cast<char*>(destination) + begin, 0, end - begin);
         }

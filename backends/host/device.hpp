@@ -4,10 +4,8 @@
 
 #include <cstdint>
 
-#include "device/backend.hpp"
-#include "host/scratch_pool.hpp"
-#include "host/thread_pool.hpp"
-#include "host/threads.hpp"
+#include "host/resources/resources.hpp"
+#include "host/resources/threads.hpp"
 #include "topology/topology.hpp"
 
 namespace mp::backends::host {
@@ -18,7 +16,7 @@ class HostQueue final : public Queue {
     Status sync() noexcept override { return {}; }
 };
 
-class HostDevice final : public Device {
+class HostDevice final : public HostBase {
   public:
     static Status open(const DeviceConfig& config, Device** out) noexcept;
 
@@ -35,10 +33,6 @@ class HostDevice final : public Device {
     Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept override;
     [[nodiscard]] CandidateList candidates(OpKind kind) const noexcept override;
 
-    // Working memory for operations; locks inside.
-    [[nodiscard]] ScratchPool& scratch() const noexcept { return scratch_; }
-    [[nodiscard]] ThreadPool& threads() noexcept { return threads_; }
-
   private:
     HostDevice(const DeviceConfig& config, topology::Topology topology,
                const ThreadCount& threads) noexcept;
@@ -50,8 +44,6 @@ class HostDevice final : public Device {
     ThreadCount count_;
     topology::CoreLease cores_;
     bool is_bound_ = false;
-    mutable ScratchPool scratch_;
-    ThreadPool threads_;
 };
 
 } // namespace mp::backends::host

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "host/memory.hpp"
+#include "host/resources/memory.hpp"
 #include "host_device.hpp"
 
 namespace mp::test {

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "host/thread_pool.hpp"
+#include "host/resources/thread_pool.hpp"
 
 namespace mp::test {
 namespace {

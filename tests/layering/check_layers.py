@@ -48,6 +48,8 @@ BASE = "core/base"
 BASE_ORDER = ["status", "dtype", "numerics", "array", "process", "device", "transport"]
 CORE_ORDER = ["system", "runtime", "context", "tensor", "quant", "recipe", "gemm", "comm", "linear", "scaler", "shard", "optim",
               "checkpoint"]
+# The device, which has the lists of both, is above them.
+HOST_ORDER = ["kernels", "resources", "ops", "gemm"]
 # Of what every folder speaks.
 SHARED_WORDS = ["status", "dtype", "array", "device", "transport", "runtime", "context", "tensor"]
 
@@ -72,8 +74,8 @@ TABLE = [
     ("backends/comm/*", ["backends/vendor", BASE]),
     ("backends/topology", ["backends/vendor", BASE]),
     # The bodies compiled for each instruction set lie below the operations that call them.
-    ("backends/host/kernels", [BASE]),
-    ("backends/host", ["backends/host/kernels", "backends/topology", "backends/vendor", BASE]),
+    *in_order("backends/host", HOST_ORDER, [BASE, "backends/topology", "backends/vendor"]),
+    ("backends/host", [*(f"backends/host/{name}" for name in HOST_ORDER), "backends/topology", "backends/vendor", BASE]),
     # Only what launches Kokkos kernels sees them.
     ("backends/kokkos", ["core/kernels", BASE]),
     ("backends/cuda", ["core/kernels", "backends/kokkos", "backends/comm/nccl", "backends/vendor", BASE]),

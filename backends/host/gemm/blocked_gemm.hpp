@@ -18,7 +18,7 @@
 #include "host/gemm/host_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/panels.hpp"
-#include "host/scratch_pool.hpp"
+#include "host/resources/scratch_pool.hpp"
 
 namespace mp::backends::host {
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <mutex>
 
-#include "host/device.hpp"
 #include "host/gemm/ranking.hpp"
 #include "host/ops/candidates.hpp"
 
@@ -27,8 +26,7 @@ Status prepare(Device& device, const GemmDesc& op, Plan** plan) noexcept {
 }
 
 Status run_plan(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buffers) noexcept {
-    auto& host = static_cast<HostDevice&>(device);
-    return static_cast<HostGemm&>(plan).run({host.scratch(), host.threads()}, buffers);
+    return static_cast<HostGemm&>(plan).run(resources_of(device), buffers);
 }
 
 template <const GemmImplementation& kImplementation> Candidate candidate() noexcept {

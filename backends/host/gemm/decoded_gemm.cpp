@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <new>
 
-#include "host/atomic_max.hpp"
+#include "host/resources/atomic_max.hpp"
 
 namespace mp::backends::host {
 

@@ -5,16 +5,9 @@
 #include <memory>
 
 #include "device/backend.hpp"
-#include "host/scratch_pool.hpp"
-#include "host/thread_pool.hpp"
+#include "host/resources/resources.hpp"
 
 namespace mp::backends::host {
-
-// What a product works with.
-struct Resources {
-    ScratchPool& scratch;
-    ThreadPool& threads;
-};
 
 class HostGemm : public Plan {
   public:

@@ -16,11 +16,11 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "host/atomic_max.hpp"
 #include "host/gemm/decoded_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/onednn_library.hpp"
 #include "host/gemm/panels.hpp"
+#include "host/resources/atomic_max.hpp"
 
 namespace mp::backends::host {
 

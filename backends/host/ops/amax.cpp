@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "host/atomic_max.hpp"
 #include "host/ops/candidates.hpp"
+#include "host/resources/atomic_max.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/scale_rules.hpp"
 

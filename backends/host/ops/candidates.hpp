@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "device/supports.hpp"
-#include "host/device.hpp"
 #include "host/kernels/isa.hpp"
+#include "host/resources/resources.hpp"
 
 namespace mp::backends::host {
 
@@ -16,9 +16,7 @@ inline constexpr const char* kName = "host";
 // From so many bytes on, what is written is written around the caches: it would not stay there anyway.
 inline constexpr int64_t kStreamBytes = int64_t{8} << 20;
 
-inline ThreadPool& threads_of(Device& device) noexcept {
-    return static_cast<HostDevice&>(device).threads();
-}
+inline ThreadPool& threads_of(Device& device) noexcept { return resources_of(device).threads; }
 
 inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -31,10 +29,9 @@ inline int64_t chunk_length(int64_t count, int64_t start) {
 class ThreadScratch {
   public:
     // `bytes`: a multiple of 64 for each thread.
-    Status take(HostDevice& device, std::size_t bytes) noexcept {
+    Status take(const Resources& from, std::size_t bytes) noexcept {
         bytes_ = bytes;
-        return device.scratch().take(bytes * static_cast<std::size_t>(device.threads().threads()),
-                                     lease_);
+        return from.scratch.take(bytes * static_cast<std::size_t>(from.threads.threads()), lease_);
     }
     [[nodiscard]] void* of(int32_t thread) const noexcept {
         return static_cast<char*>(lease_.data()) + static_cast<std::size_t>(thread) * bytes_;
@@ -52,8 +49,8 @@ uint32_t largest_pattern(ThreadPool& threads, const TensorRef& source) noexcept;
 template <auto kRun, class Desc>
 Status run_on_threads(Device& device, Queue& /*queue*/, const OpDesc& op) noexcept {
     const auto& desc = static_cast<const Desc&>(op);
-    if constexpr (std::is_invocable_v<decltype(kRun), HostDevice&, const Desc&>) {
-        return kRun(static_cast<HostDevice&>(device), desc);
+    if constexpr (std::is_invocable_v<decltype(kRun), const Resources&, const Desc&>) {
+        return kRun(resources_of(device), desc);
     } else {
         kRun(threads_of(device), desc);
         return {};

@@ -39,16 +39,16 @@ void sum_by_columns(ThreadPool& threads, const ColumnSumDesc& op) noexcept {
     });
 }
 
-Status column_sum(HostDevice& device, const ColumnSumDesc& op) noexcept {
+Status column_sum(const Resources& with, const ColumnSumDesc& op) noexcept {
     if (op.columns == 0) {
         return {};
     }
-    ThreadPool& threads = device.threads();
+    ThreadPool& threads = with.threads;
     const int64_t count = threads.threads();
     const bool has_room = kScratch / op.columns > 4 * count;
     if (count > 1 && has_room && op.rows >= count * kColumnSumBlock) {
         ScratchPool::Lease scratch;
-        const Status status = device.scratch().take(kScratch * sizeof(float), scratch);
+        const Status status = with.scratch.take(kScratch * sizeof(float), scratch);
         if (!status.ok()) {
             return status;
         }

@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "device/update_scaling.hpp"
-#include "host/atomic_max.hpp"
 #include "host/ops/candidates.hpp"
+#include "host/resources/atomic_max.hpp"
 
 namespace mp::backends::host {
 

@@ -2,8 +2,8 @@
 // Nothing depends on how the matrix is cut: maxima and integer sums have no order.
 #include <algorithm>
 
-#include "host/atomic_max.hpp"
 #include "host/ops/candidates.hpp"
+#include "host/resources/atomic_max.hpp"
 #include "numerics/quantize.hpp"
 #include "numerics/scale_rules.hpp"
 
@@ -148,7 +148,7 @@ void finish_quantize(const QuantizeDesc& op, const numerics::QuantStats& found) 
     }
 }
 
-Status quantize(HostDevice& device, const QuantizeDesc& op) noexcept {
+Status quantize(const Resources& with, const QuantizeDesc& op) noexcept {
     numerics::QuantStats found;
     if (op.source.count == 0) {
         scale_nothing(op);
@@ -158,12 +158,12 @@ Status quantize(HostDevice& device, const QuantizeDesc& op) noexcept {
     const bool is_one = has_one_scale(op.grid);
     ThreadScratch scratch;
     if (!is_one || op.codes_transposed != nullptr) {
-        const Status status = scratch.take(device, kQuantizeScratch);
+        const Status status = scratch.take(with, kQuantizeScratch);
         if (!status.ok()) {
             return status;
         }
     }
-    ThreadPool& threads = device.threads();
+    ThreadPool& threads = with.threads;
     const IsaTable& table = active_isa();
     const QuantizeDesc line = as_one_row(op);
     QuantizeJob whole{};

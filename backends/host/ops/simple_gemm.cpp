@@ -30,7 +30,7 @@ Status run(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buff
     const int64_t row_tiles = divide_up(op.m, kGemmTileRows);
     const int64_t column_tiles = divide_up(op.n, kGemmTileColumns);
     ThreadScratch scratch;
-    const Status status = scratch.take(static_cast<HostDevice&>(device), kGemmScratch);
+    const Status status = scratch.take(resources_of(device), kGemmScratch);
     if (!status.ok()) {
         return status;
     }

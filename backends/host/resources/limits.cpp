@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/limits.hpp"
+#include "host/resources/limits.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "host/threads.hpp"
+#include "host/resources/threads.hpp"
 #include "process/environment.hpp"
 
 namespace mp::backends::host {

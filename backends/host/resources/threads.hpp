@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "host/limits.hpp"
+#include "host/resources/limits.hpp"
 #include "status/status.hpp"
 #include "topology/topology.hpp"
 

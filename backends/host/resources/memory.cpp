@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/memory.hpp"
+#include "host/resources/memory.hpp"
 
 #include <sys/mman.h>
 

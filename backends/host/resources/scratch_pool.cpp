@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/scratch_pool.hpp"
+#include "host/resources/scratch_pool.hpp"
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
-#include "host/memory.hpp"
+#include "host/resources/memory.hpp"
 
 namespace mp::backends::host {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/openmp_neighbours.hpp"
+#include "host/resources/openmp_neighbours.hpp"
 
 #include <algorithm>
 #include <condition_variable>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/thread_pool.hpp"
+#include "host/resources/thread_pool.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 #include <unistd.h>
 
-#include "host/openmp_neighbours.hpp"
+#include "host/resources/openmp_neighbours.hpp"
 #include "process/own_thread.hpp"
 
 namespace mp::backends::host {

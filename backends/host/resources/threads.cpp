@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/threads.hpp"
+#include "host/resources/threads.hpp"
 
 #include <algorithm>
 
