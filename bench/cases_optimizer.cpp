@@ -38,7 +38,7 @@ constexpr Mix kMixes[] = {
      false},
     {"adamw bf16 everywhere", kB16, kB16, kB16, kB16, kNone, kNone, 0, false},
     {"adamw bf16 everywhere, stochastic p,v", kB16, kB16, kB16, kB16, kNone, kNone,
-     MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG_SQ, false},
+     MP_STEP_SR_PARAM | MP_STEP_SR_STATE << 1, false},
     {"adamw bf16 everywhere, Kahan", kB16, kB16, kB16, kB16, kB16, kNone, 0, false},
     {"adamw bf16 p,g, remainder; fp32 m,v", kB16, kB16, kF32, kF32, kNone, kI16, 0, false, "",
      MP_CODING_PLAIN, MP_CODING_REMAINDER},
@@ -237,6 +237,7 @@ class Steps {
             start += static_cast<std::size_t>(size);
         }
         args_.flags |= mix.flags;
+        args_.lr = 1e-3;
         args_.beta2 = 0.95;
         args_.weight_decay = 0.1;
         args_.max_grad_norm = mix.with_norm ? 1.0 : 0.0;

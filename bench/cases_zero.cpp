@@ -96,7 +96,7 @@ class SharedModel {
     SharedModel(const char* recipe, int32_t stage, uint32_t flags, const Options& options) {
         mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
         zero.flags |= flags;
-        zero.stage = stage;
+        zero.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
         zero.bucket_elements = 1 << 22;
         check(mp_comm_create_threads(nullptr, kRanks, comms_));
         const auto elements = static_cast<int64_t>(options.elements);

@@ -17,6 +17,9 @@
 #define U8 MP_DTYPE_UINT8
 #define I16 MP_DTYPE_INT16
 #define NONE MP_DTYPE_NONE
+#ifndef MP_STEP_SR_STATE /* before, each state had a name */
+#define MP_STEP_SR_STATE MP_STEP_SR_EXP_AVG
+#endif
 
 typedef struct Mix {
     const char* name;
@@ -65,7 +68,7 @@ static const Mix kMixes[] = {
      0,
      0,
      0,
-     MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG_SQ},
+     MP_STEP_SR_PARAM | MP_STEP_SR_STATE << 1},
     {"bf16 p, g, remainder", {BF16, BF16, FP32, FP32, NONE, I16}, 0, MP_CODING_REMAINDER, 0, 0},
     {"bf16 p, g, fp8 blocks", {BF16, BF16, FP8, FP8, NONE, NONE}, MP_CODING_FP8_BLOCK, 0, 0, 0},
     {"bf16 p, g, int8 blocks", {BF16, BF16, U8, U8, NONE, NONE}, MP_CODING_DYNAMIC8, 0, 0, 0},
@@ -125,6 +128,7 @@ static Steps make_steps(const Mix* mix, const Size* size) {
     s.args = args;
     s.args.flags |= mix->flags;
     s.args.seed = 1;
+    s.args.lr = 1e-3;
     s.args.step = 1;
     s.count = size->tensors;
     s.slots = calloc((size_t)s.count, sizeof *s.slots);

@@ -94,6 +94,7 @@ static void own_step(Model* model) {
 
 static void library_step(Model* model) {
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     args.step = model->step;
     args.weight_decay = 0.01;
     check(mp_optimizer_step_pointers(model->context, NULL, &args, &model->slot, 1, NULL, NULL),

@@ -27,32 +27,34 @@ enum StochasticFlags : uint32_t {
     kSrNone = 0,
     kSrParam = 1,
     kSrState0 = 2,
-    kSrState1 = 4,
-    kHalfAway = 8
+    kSrState1 = 4, // and so on
+    kHalfAway = 256
 };
 MP_HD_INLINE constexpr uint32_t state_flag(int k) { return uint32_t{kSrState0} << k; }
-static_assert(numerics::kMaxStates == 2, "a type and a flag for each");
+static_assert(uint32_t{kSrState0} << numerics::kMaxStates <= kHalfAway);
 
 // The types of a segment and its roundings; nothing is rounded into fp32.
 struct UpdateLayout {
     DType param;
     DType grad;
-    DType state0;
-    DType state1;
+    DType states[numerics::kMaxStates];
     DType compensation;
     DType master;
     uint32_t stochastic;
 
     MP_HD_INLINE static UpdateLayout of(const UpdateSegment& s, uint32_t asked) {
-        uint32_t stochastic = asked;
-        stochastic &= s.param.dtype == DType::fp32 ? ~uint32_t{kSrParam} : ~0U;
+        UpdateLayout layout = {s.param.dtype,        s.grad.dtype,   {},
+                               s.compensation.dtype, s.master.dtype, asked};
+        layout.stochastic &= s.param.dtype == DType::fp32 ? ~uint32_t{kSrParam} : ~0U;
+        MP_HD_UNROLL
         for (int k = 0; k < numerics::kMaxStates; ++k) {
             const DType dtype = s.states[k].dtype;
-            stochastic &= dtype == DType::fp32 || dtype == DType::none ? ~state_flag(k) : ~0U;
+            layout.states[k] = dtype;
+            layout.stochastic &=
+                dtype == DType::fp32 || dtype == DType::none ? ~state_flag(k) : ~0U;
         }
-        stochastic |= s.param_half_away != 0 ? kHalfAway : kSrNone;
-        return {s.param.dtype,        s.grad.dtype,   s.states[0].dtype, s.states[1].dtype,
-                s.compensation.dtype, s.master.dtype, stochastic};
+        layout.stochastic |= s.param_half_away != 0 ? kHalfAway : kSrNone;
+        return layout;
     }
     bool operator==(const UpdateLayout&) const = default;
 };
@@ -64,18 +66,23 @@ struct UpdateRow {
     // NOLINTBEGIN(readability-identifier-naming): the members of UpdateLayout
     static constexpr DType param = kParam;
     static constexpr DType grad = kGrad;
-    static constexpr DType state0 = kState0;
-    static constexpr DType state1 = kState1;
     static constexpr DType compensation = kCompensation;
     static constexpr DType master = kMaster;
     static constexpr uint32_t stochastic = kStochastic;
+    template <int kState>
+    static constexpr DType state = kState == 0   ? kState0
+                                   : kState == 1 ? kState1
+                                                 : DType::none;
     // NOLINTEND(readability-identifier-naming)
 
     MP_HD_INLINE static UpdateRow of(const UpdateSegment& /*s*/, uint32_t /*asked*/) { return {}; }
 };
 
-template <int kState, class Layout> MP_HD_INLINE DType state_type(const Layout& types) {
-    return kState == 0 ? types.state0 : types.state1;
+template <int kState> MP_HD_INLINE DType state_type(const UpdateLayout& types) {
+    return types.states[kState];
+}
+template <int kState, class Row> MP_HD_INLINE constexpr DType state_type(const Row& /*types*/) {
+    return Row::template state<kState>;
 }
 
 inline bool has_elements(const UpdateSegment& s, Reason& reason) noexcept {
@@ -83,7 +90,7 @@ inline bool has_elements(const UpdateSegment& s, Reason& reason) noexcept {
         return !a.exists() || takes_elements(what, a.data, a.dtype, reason);
     };
     return has("a parameter", s.param) && has("a gradient", s.grad) &&
-           has("a state", s.states[0]) && has("a state", s.states[1]) &&
+           !numerics::any_state([&](int k) { return !has("a state", s.states[k]); }) &&
            has("a compensation", s.compensation) && has("a master weight", s.master);
 }
 
@@ -116,8 +123,12 @@ auto with_update_layout(const SegmentTable& table, uint32_t stochastic, const Bo
     }
     if (is_one) {
 #define X(name, param, grad, state0, state1, compensation, master, sr)                             \
-    if (first == UpdateLayout{DType::param, DType::grad, DType::state0, DType::state1,             \
-                              DType::compensation, DType::master, (sr)}) {                         \
+    if (first == UpdateLayout{DType::param,                                                        \
+                              DType::grad,                                                         \
+                              {DType::state0, DType::state1},                                      \
+                              DType::compensation,                                                 \
+                              DType::master,                                                       \
+                              (sr)}) {                                                             \
         return body(UpdateRow<DType::param, DType::grad, DType::state0, DType::state1,             \
                               DType::compensation, DType::master, (sr)>{});                        \
     }
@@ -304,13 +315,19 @@ MP_HD_INLINE void update_group(const UpdateSegment& s, const Layout& types,
     }
 }
 
+template <class Layout, int... kStates>
+MP_HD_INLINE bool are_states_aligned(const UpdateSegment& s, const Layout& types,
+                                     std::integer_sequence<int, kStates...> /*all*/) {
+    return (is_group_aligned(s.states[kStates].data, dtype_size(state_type<kStates>(types))) &&
+            ...);
+}
+
 template <class Layout>
 MP_HD_INLINE bool are_groups_aligned(const UpdateSegment& s, const Layout& types) {
     // Absent arrays are null pointers, which are aligned.
     return is_group_aligned(s.param.data, dtype_size(types.param)) &&
            is_group_aligned(s.grad.data, dtype_size(types.grad)) &&
-           is_group_aligned(s.states[0].data, dtype_size(types.state0)) &&
-           is_group_aligned(s.states[1].data, dtype_size(types.state1)) &&
+           are_states_aligned(s, types, std::make_integer_sequence<int, numerics::kMaxStates>{}) &&
            is_group_aligned(s.compensation.data, dtype_size(types.compensation)) &&
            is_group_aligned(s.master.data, dtype_size(types.master));
 }

@@ -112,7 +112,7 @@ NewElement compute(const OptimizerUpdateDesc& op, const UpdateSegment& s, const 
     numerics::with_rule(scalars.rule, [&](auto rule) {
         using Rule = decltype(rule);
         for (int k = 0; k < Rule::kStateCount; ++k) {
-            e.states[k] = element.load(s.states[k], Rule::kStates[k].is_signed);
+            e.states[k] = element.load(s.states[k], numerics::is_signed_state<Rule>(k));
         }
     });
     e.delta = numerics::rule_delta(scalars, e.weight, grad, e.states);
@@ -230,7 +230,7 @@ void update_block(const OptimizerUpdateDesc& op, const UpdateSegment& s, int64_t
         using Rule = decltype(rule);
         for (int k = 0; k < Rule::kStateCount; ++k) {
             store_all(op, s,
-                      {s.states[k], Rule::kStates[k].is_signed, scaling.states[k],
+                      {s.states[k], numerics::is_signed_state<Rule>(k), scaling.states[k],
                        op.stochastic_states[k], numerics::state_purpose(k)},
                       first, values[k]);
         }

@@ -324,7 +324,7 @@ module mixedprec_safe
     end type mp_checkpoint
 
     public :: mp_create_threads, mp_end_step, mp_inspect, mp_describe_checkpoint, mp_get_preset, mp_get_key, &
-        mp_last_message, mp_build_info, mp_dtype_text, mp_device_is_available, mp_scaler_preset
+        mp_last_message, mp_build_info, mp_dtype_text, mp_device_is_available, mp_scaler_preset, mp_named_hyper
     public :: mp_recipe_preset_count, mp_recipe_key_count, mp_library_version, mp_layout_mismatches
 
     abstract interface
@@ -2217,28 +2217,58 @@ contains
         call adopt(this, handle, OF_OPTIMIZER, status, error, context%handle)
     end subroutine optimizer_create
 
-    !> Adds a group. desc begins with the defaults: type(mp_param_group_desc). The formats are those of recipe keys.
-    subroutine optimizer_add_group(this, desc, index, exp_avg_format, exp_avg_sq_format, error)
+    !> Adds a group. desc begins with the defaults: type(mp_param_group_desc). state_formats: what each state of the rule is
+    !! kept in, in its order, as in recipe keys; blank: what the recipe says.
+    subroutine optimizer_add_group(this, desc, index, state_formats, error)
         class(mp_optimizer), intent(in) :: this
         type(mp_param_group_desc), intent(in), optional :: desc
         integer(c_int32_t), intent(out), optional :: index
-        character(*), intent(in), optional :: exp_avg_format, exp_avg_sq_format
+        character(*), intent(in), optional :: state_formats(:)
         type(mp_error), intent(out), optional :: error
         type(mp_param_group_desc) :: all
-        character(kind=c_char), allocatable, target :: first(:), second(:)
+        character(kind=c_char), allocatable :: text(:)
+        character(kind=c_char), allocatable, target :: texts(:, :)
+        integer :: k
         if (present(desc)) all = desc
-        all%exp_avg_format = c_null_ptr
-        all%exp_avg_sq_format = c_null_ptr
-        if (present(exp_avg_format)) then
-            call to_c(exp_avg_format, first)
-            all%exp_avg_format = c_loc(first)
-        end if
-        if (present(exp_avg_sq_format)) then
-            call to_c(exp_avg_sq_format, second)
-            all%exp_avg_sq_format = c_loc(second)
+        all%state_formats = c_null_ptr
+        if (present(state_formats)) then
+            if (size(state_formats) > MP_MAX_RULE_STATES) then
+                call refuse(MP_STATUS_INVALID_ARGUMENT, "state_formats has more elements than any rule has states", error)
+                return
+            end if
+            allocate (texts(len(state_formats) + 1, size(state_formats)))
+            do k = 1, size(state_formats)
+                if (state_formats(k) == "") cycle
+                call to_c(state_formats(k), text)
+                texts(:size(text), k) = text
+                all%state_formats(k) = c_loc(texts(1, k))
+            end do
         end if
         call check(mp_optimizer_add_group(this%raw(), all, index), error)
     end subroutine optimizer_add_group
+
+    !> A hyperparameter by name, for `hypers` of a group or of a step: its value is meant as it stands, where 0 in a
+    !! component such as beta1 means what is usual for the rule.
+    function mp_named_hyper(rule, name, value, error) result(hyper)
+        integer(c_int32_t), intent(in) :: rule
+        character(*), intent(in) :: name
+        real(c_double), intent(in) :: value
+        type(mp_error), intent(out), optional :: error
+        type(mp_hyper) :: hyper
+        type(mp_rule_info) :: info
+        type(mp_rule_hyper) :: known
+        integer(c_int32_t) :: status, i
+        hyper%value = value
+        status = mp_rule_get_info(rule, info)
+        call check(status, error)
+        if (status < 0) return
+        do i = 0, info%hyper_count - 1
+            call check(mp_rule_get_hyper(rule, i, known))
+            if (from_c(known%name) == name) hyper%name = known%name ! static
+        end do
+        if (.not. c_associated(hyper%name)) &
+            call refuse(MP_STATUS_UNKNOWN_NAME, from_c(info%name) // " does not read " // name, error)
+    end function mp_named_hyper
 
     !> Adds a parameter. Without grad one is made: ask for it by state(index, "grad", ...). initial has the exact
     !! fp32 values.

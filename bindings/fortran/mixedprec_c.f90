@@ -15,7 +15,6 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_CODING_REMAINDER = 5
     integer(c_int32_t), parameter :: MP_CODING_FP8_BLOCK128 = 6
     integer(c_int32_t), parameter :: MP_CODING_COMPANDED8 = 7
-    integer(c_int32_t), parameter :: MP_STEP_STATES = 4
     integer(c_int32_t), parameter :: MP_SAVE_BACKGROUND = 1
     integer(c_int32_t), parameter :: MP_LOAD_VERIFY_ALL = 1
     integer(c_int32_t), parameter :: MP_LOAD_OTHER_RECIPE = 2
@@ -35,34 +34,8 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_LOG_INFO = 3
     integer(c_int32_t), parameter :: MP_LOG_DEBUG = 4
     integer(c_int32_t), parameter :: MP_CONTEXT_BIND_THREADS = 1
-    integer(c_int32_t), parameter :: MP_GEMM_TRANS_A = 1
-    integer(c_int32_t), parameter :: MP_GEMM_TRANS_B = 2
-    integer(c_int32_t), parameter :: MP_GEMM_BIAS = 4
-    integer(c_int32_t), parameter :: MP_GEMM_GELU = 8
-    integer(c_int32_t), parameter :: MP_GEMM_HAS_ALPHA = 16
-    integer(c_int32_t), parameter :: MP_GEMM_POWER_OF_TWO_SCALES = 32
-    integer(c_int32_t), parameter :: MP_GEMM_FAST_ACCUMULATION = 64
-    integer(c_int32_t), parameter :: MP_LINEAR_INFERENCE = 1
-    integer(c_int32_t), parameter :: MP_LINEAR_CACHE_WEIGHT = 2
-    integer(c_int32_t), parameter :: MP_LINEAR_FIRST_OR_LAST = 4
-    integer(c_int32_t), parameter :: MP_LINEAR_STATS_C = 8
-    integer(c_int32_t), parameter :: MP_LINEAR_FROZEN = 16
-    integer(c_int32_t), parameter :: MP_LINEAR_COPY_INPUT = 32
-    integer(c_int32_t), parameter :: MP_OPERAND_INPUT = 0
-    integer(c_int32_t), parameter :: MP_OPERAND_WEIGHT = 1
-    integer(c_int32_t), parameter :: MP_OPERAND_GRAD_OUTPUT = 2
-    integer(c_int32_t), parameter :: MP_OPERAND_COUNT = 3
-    integer(c_int32_t), parameter :: MP_BACKWARD_ACCUMULATE = 1
-    integer(c_int32_t), parameter :: MP_OPTIMIZER_CHECK_FINITE = 1
-    integer(c_int32_t), parameter :: MP_OPTIMIZER_ZERO_GRAD_C = 2
-    integer(c_int32_t), parameter :: MP_OPTIMIZER_OFFLOAD = 4
-    integer(c_int32_t), parameter :: MP_STEP_SR_PARAM = 16
-    integer(c_int32_t), parameter :: MP_STEP_SR_EXP_AVG = 32
-    integer(c_int32_t), parameter :: MP_STEP_SR_EXP_AVG_SQ = 64
-    integer(c_int32_t), parameter :: MP_HYPERPARAMETERS_EXPLICIT = 256
-    integer(c_int32_t), parameter :: MP_RULE_MAXIMIZE = 1024
-    integer(c_int32_t), parameter :: MP_RULE_NO_BIAS_CORRECTION = 2048
-    integer(c_int32_t), parameter :: MP_PARAM_NORM_ELSEWHERE = 1
+    integer(c_int32_t), parameter :: MP_CAST_SATURATE = 1
+    integer(c_int32_t), parameter :: MP_CAST_NO_SATURATE = 2
     integer(c_int32_t), parameter :: MP_SCALING_TENSOR = 1
     integer(c_int32_t), parameter :: MP_SCALING_ROW = 2
     integer(c_int32_t), parameter :: MP_SCALING_COLUMN = 3
@@ -83,6 +56,26 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_SCALE_RULE_NVFP4 = 9
     integer(c_int32_t), parameter :: MP_QUANT_POWER_OF_TWO = 1
     integer(c_int32_t), parameter :: MP_QUANTIZE_CHECK_AMAX = 1
+    integer(c_int32_t), parameter :: MP_GEMM_TRANS_A = 1
+    integer(c_int32_t), parameter :: MP_GEMM_TRANS_B = 2
+    integer(c_int32_t), parameter :: MP_GEMM_BIAS = 4
+    integer(c_int32_t), parameter :: MP_GEMM_GELU = 8
+    integer(c_int32_t), parameter :: MP_GEMM_HAS_ALPHA = 16
+    integer(c_int32_t), parameter :: MP_GEMM_POWER_OF_TWO_SCALES = 32
+    integer(c_int32_t), parameter :: MP_GEMM_FAST_ACCUMULATION = 64
+    integer(c_int32_t), parameter :: MP_LINEAR_INFERENCE = 1
+    integer(c_int32_t), parameter :: MP_LINEAR_CACHE_WEIGHT = 2
+    integer(c_int32_t), parameter :: MP_LINEAR_FIRST_OR_LAST = 4
+    integer(c_int32_t), parameter :: MP_LINEAR_STATS_C = 8
+    integer(c_int32_t), parameter :: MP_LINEAR_FROZEN = 16
+    integer(c_int32_t), parameter :: MP_LINEAR_COPY_INPUT = 32
+    integer(c_int32_t), parameter :: MP_OPERAND_INPUT = 0
+    integer(c_int32_t), parameter :: MP_OPERAND_WEIGHT = 1
+    integer(c_int32_t), parameter :: MP_OPERAND_GRAD_OUTPUT = 2
+    integer(c_int32_t), parameter :: MP_OPERAND_COUNT = 3
+    integer(c_int32_t), parameter :: MP_BACKWARD_ACCUMULATE = 1
+    integer(c_int32_t), parameter :: MP_OPTIMIZER_OFFLOAD = 4
+    integer(c_int32_t), parameter :: MP_PARAM_NORM_ELSEWHERE = 1
     integer(c_int32_t), parameter :: MP_RECIPE_TYPE_STRING = 1
     integer(c_int32_t), parameter :: MP_RECIPE_TYPE_FLOAT = 2
     integer(c_int32_t), parameter :: MP_RECIPE_TYPE_INT = 3
@@ -153,6 +146,12 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_RULE_ADAMW = 0
     integer(c_int32_t), parameter :: MP_RULE_ADAM = 1
     integer(c_int32_t), parameter :: MP_RULE_LION = 2
+    integer(c_int32_t), parameter :: MP_STATE_EXP_AVG = 0
+    integer(c_int32_t), parameter :: MP_STATE_EXP_AVG_SQ = 1
+    integer(c_int32_t), parameter :: MP_MAX_RULE_STATES = 4
+    integer(c_int32_t), parameter :: MP_MAX_STATES = 16
+    integer(c_int32_t), parameter :: MP_RULE_MAXIMIZE = 1024
+    integer(c_int32_t), parameter :: MP_RULE_NO_BIAS_CORRECTION = 2048
     integer(c_int32_t), parameter :: MP_FORWARD_DROP = 1
     integer(c_int32_t), parameter :: MP_FORWARD_RECOMPUTE = 2
     integer(c_int32_t), parameter :: MP_PRODUCT_FPROP = 0
@@ -168,7 +167,7 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_SHARD_GREEDY = 2
     integer(c_int32_t), parameter :: MP_SHARDING_SUM_GRADIENTS = 1
     integer(c_int32_t), parameter :: MP_SHARDING_NO_PROGRESS_THREAD = 2
-    integer(c_int32_t), parameter :: MP_SHARDING_EXPLICIT = 4
+    integer(c_int32_t), parameter :: MP_SHARDING_STAGE_0 = -1
     integer(c_int32_t), parameter :: MP_STATUS_OK = 0
     integer(c_int32_t), parameter :: MP_STATUS_WARNING = 1
     integer(c_int32_t), parameter :: MP_STATUS_NOT_READY = 2
@@ -202,8 +201,10 @@ module mixedprec_types
     integer(c_int32_t), parameter :: MP_STATUS_KOKKOS_ERROR = -65
     integer(c_int32_t), parameter :: MP_STATUS_DEVICE_ERROR = -66
     integer(c_int32_t), parameter :: MP_STATUS_INTERNAL = -80
-    integer(c_int32_t), parameter :: MP_CAST_SATURATE = 1
-    integer(c_int32_t), parameter :: MP_CAST_NO_SATURATE = 2
+    integer(c_int32_t), parameter :: MP_OPTIMIZER_CHECK_FINITE = 1
+    integer(c_int32_t), parameter :: MP_OPTIMIZER_ZERO_GRAD_C = 2
+    integer(c_int32_t), parameter :: MP_STEP_SR_PARAM = 16
+    integer(c_int32_t), parameter :: MP_STEP_SR_STATE = 32
     integer(c_int32_t), parameter :: MP_DTYPE_NONE = 0
     integer(c_int32_t), parameter :: MP_DTYPE_FP32 = 1
     integer(c_int32_t), parameter :: MP_DTYPE_FP16 = 2
@@ -253,7 +254,7 @@ module mixedprec_types
 
     !> See mixedprec/checkpoint.h.
     type, bind(c) :: mp_checkpoint_info
-        integer(c_int32_t) :: struct_size = 120
+        integer(c_int32_t) :: struct_size = 344
         integer(c_int32_t) :: format = 0
         integer(c_int64_t) :: step = 0
         integer(c_int64_t) :: sequence = 0
@@ -266,10 +267,8 @@ module mixedprec_types
         integer(c_int32_t) :: reserved = 0
         real(c_double) :: weight_largest_error = 0.0_c_double
         real(c_double) :: weight_rms_error = 0.0_c_double
-        real(c_double) :: exp_avg_largest_error = 0.0_c_double
-        real(c_double) :: exp_avg_rms_error = 0.0_c_double
-        real(c_double) :: exp_avg_sq_largest_error = 0.0_c_double
-        real(c_double) :: exp_avg_sq_rms_error = 0.0_c_double
+        real(c_double) :: state_largest_error(16) = 0
+        real(c_double) :: state_rms_error(16) = 0
     end type mp_checkpoint_info
 
     !> See mixedprec/comm.h.
@@ -374,6 +373,53 @@ module mixedprec_types
         type(c_ptr) :: parallel_payload = c_null_ptr
     end type mp_context_desc
 
+    !> See mixedprec/convert.h.
+    type, bind(c) :: mp_cast_desc
+        integer(c_int32_t) :: struct_size = 40
+        integer(c_int32_t) :: flags = 0
+        integer(c_int32_t) :: rounding = 0
+        integer(c_int32_t) :: microbatch = 0
+        integer(c_int64_t) :: seed = 0
+        integer(c_int64_t) :: uid = 0
+        integer(c_int64_t) :: step = 0
+    end type mp_cast_desc
+
+    !> See mixedprec/convert.h.
+    type, bind(c) :: mp_quant_desc
+        integer(c_int32_t) :: struct_size = 32
+        integer(c_int32_t) :: flags = 0
+        integer(c_int32_t) :: scaling = 0
+        integer(c_int32_t) :: rule = 0
+        real(c_double) :: amax_epsilon = 0.0_c_double
+        integer(c_int32_t) :: margin = 0
+        integer(c_int32_t) :: reserved = 0
+    end type mp_quant_desc
+
+    !> See mixedprec/convert.h.
+    type, bind(c) :: mp_quantize_args
+        integer(c_int32_t) :: struct_size = 56
+        integer(c_int32_t) :: flags = 0
+        integer(c_int32_t) :: rounding = 0
+        integer(c_int32_t) :: microbatch = 0
+        integer(c_int64_t) :: seed = 0
+        integer(c_int64_t) :: uid = 0
+        integer(c_int64_t) :: step = 0
+        integer(c_int64_t) :: first_element = 0
+        type(c_ptr) :: amax_pointer = c_null_ptr
+    end type mp_quantize_args
+
+    !> See mixedprec/convert.h.
+    type, bind(c) :: mp_quantized_memory
+        integer(c_int32_t) :: struct_size = 56
+        integer(c_int32_t) :: dtype = 0
+        integer(c_int64_t) :: rows = 0
+        integer(c_int64_t) :: columns = 0
+        type(c_ptr) :: codes = c_null_ptr
+        type(c_ptr) :: transposed = c_null_ptr
+        type(c_ptr) :: scale_inv = c_null_ptr
+        type(c_ptr) :: amax = c_null_ptr
+    end type mp_quantized_memory
+
     !> See mixedprec/gemm.h.
     type, bind(c) :: mp_gemm_desc
         integer(c_int32_t) :: struct_size = 176
@@ -458,17 +504,17 @@ module mixedprec_types
 
     !> See mixedprec/optimizer.h.
     type, bind(c) :: mp_param_group_desc
-        integer(c_int32_t) :: struct_size = 72
-        integer(c_int32_t) :: flags = 256
-        real(c_double) :: lr = 0.001_c_double
-        real(c_double) :: beta1 = 0.9_c_double
-        real(c_double) :: beta2 = 0.999_c_double
-        real(c_double) :: eps = 1e-08_c_double
+        integer(c_int32_t) :: struct_size = 96
+        integer(c_int32_t) :: flags = 0
+        real(c_double) :: lr = 0.0_c_double
+        real(c_double) :: beta1 = 0.0_c_double
+        real(c_double) :: beta2 = 0.0_c_double
+        real(c_double) :: eps = 0.0_c_double
         real(c_double) :: weight_decay = 0.0_c_double
         integer(c_int32_t) :: rule = 0
-        integer(c_int32_t) :: reserved = 0
-        type(c_ptr) :: exp_avg_format = c_null_ptr
-        type(c_ptr) :: exp_avg_sq_format = c_null_ptr
+        integer(c_int32_t) :: hyper_count = 0
+        type(c_ptr) :: hypers = c_null_ptr
+        type(c_ptr) :: state_formats(4) = c_null_ptr
     end type mp_param_group_desc
 
     !> See mixedprec/optimizer.h.
@@ -480,91 +526,6 @@ module mixedprec_types
         type(c_ptr) :: grad = c_null_ptr
         type(c_ptr) :: init_fp32 = c_null_ptr
     end type mp_param_desc
-
-    !> See mixedprec/optimizer.h.
-    type, bind(c) :: mp_optimizer_stats
-        integer(c_int32_t) :: struct_size = 64
-        integer(c_int32_t) :: found_inf = 0
-        integer(c_int64_t) :: step = 0
-        integer(c_int64_t) :: skipped_steps = 0
-        real(c_double) :: grad_norm = 0.0_c_double
-        real(c_double) :: grad_mul = 0.0_c_double
-        integer(c_int64_t) :: outlier_steps = 0
-        real(c_double) :: grad_norm_z = 0.0_c_double
-        real(c_double) :: loss_z = 0.0_c_double
-    end type mp_optimizer_stats
-
-    !> See mixedprec/optimizer.h.
-    type, bind(c) :: mp_step_slot
-        integer(c_int32_t) :: struct_size = 288
-        integer(c_int32_t) :: flags = 0
-        integer(c_int64_t) :: count = 0
-        integer(c_int64_t) :: uid = 0
-        integer(c_int64_t) :: first_element = 0
-        type(mp_array) :: param
-        type(mp_array) :: grad
-        type(mp_array) :: master
-        type(mp_array) :: compensation
-        type(mp_array) :: states(4)
-    end type mp_step_slot
-
-    !> See mixedprec/optimizer.h.
-    type, bind(c) :: mp_step_args
-        integer(c_int32_t) :: struct_size = 128
-        integer(c_int32_t) :: flags = 256
-        integer(c_int64_t) :: step = 1
-        integer(c_int64_t) :: seed = 0
-        real(c_double) :: lr = 0.001_c_double
-        real(c_double) :: beta1 = 0.9_c_double
-        real(c_double) :: beta2 = 0.999_c_double
-        real(c_double) :: eps = 1e-08_c_double
-        real(c_double) :: weight_decay = 0.0_c_double
-        real(c_double) :: max_grad_norm = 0.0_c_double
-        real(c_double) :: grad_scale = 1.0_c_double
-        type(c_ptr) :: lr_pointer = c_null_ptr
-        type(c_ptr) :: grad_scale_pointer = c_null_ptr
-        integer(c_int32_t) :: rule = 0
-        integer(c_int32_t) :: reserved = 0
-        type(c_ptr) :: step_pointer = c_null_ptr
-        type(c_ptr) :: hyper_pointer = c_null_ptr
-        type(c_ptr) :: grad_mul_pointer = c_null_ptr
-    end type mp_step_args
-
-    !> See mixedprec/quant.h.
-    type, bind(c) :: mp_quant_desc
-        integer(c_int32_t) :: struct_size = 32
-        integer(c_int32_t) :: flags = 0
-        integer(c_int32_t) :: scaling = 0
-        integer(c_int32_t) :: rule = 0
-        real(c_double) :: amax_epsilon = 0.0_c_double
-        integer(c_int32_t) :: margin = 0
-        integer(c_int32_t) :: reserved = 0
-    end type mp_quant_desc
-
-    !> See mixedprec/quant.h.
-    type, bind(c) :: mp_quantize_args
-        integer(c_int32_t) :: struct_size = 56
-        integer(c_int32_t) :: flags = 0
-        integer(c_int32_t) :: rounding = 0
-        integer(c_int32_t) :: microbatch = 0
-        integer(c_int64_t) :: seed = 0
-        integer(c_int64_t) :: uid = 0
-        integer(c_int64_t) :: step = 0
-        integer(c_int64_t) :: first_element = 0
-        type(c_ptr) :: amax_pointer = c_null_ptr
-    end type mp_quantize_args
-
-    !> See mixedprec/quant.h.
-    type, bind(c) :: mp_quantized_memory
-        integer(c_int32_t) :: struct_size = 56
-        integer(c_int32_t) :: dtype = 0
-        integer(c_int64_t) :: rows = 0
-        integer(c_int64_t) :: columns = 0
-        type(c_ptr) :: codes = c_null_ptr
-        type(c_ptr) :: transposed = c_null_ptr
-        type(c_ptr) :: scale_inv = c_null_ptr
-        type(c_ptr) :: amax = c_null_ptr
-    end type mp_quantized_memory
 
     !> See mixedprec/quant.h.
     type, bind(c) :: mp_quant_stats
@@ -589,17 +550,16 @@ module mixedprec_types
 
     !> See mixedprec/recipe.h.
     type, bind(c) :: mp_memory_report
-        integer(c_int32_t) :: struct_size = 80
+        integer(c_int32_t) :: struct_size = 192
         integer(c_int32_t) :: flags = 0
         integer(c_int64_t) :: parameter_count = 0
         integer(c_int64_t) :: weight_bytes = 0
         integer(c_int64_t) :: master_bytes = 0
         integer(c_int64_t) :: grad_bytes = 0
-        integer(c_int64_t) :: exp_avg_bytes = 0
-        integer(c_int64_t) :: exp_avg_sq_bytes = 0
         integer(c_int64_t) :: compensation_bytes = 0
         integer(c_int64_t) :: total_bytes = 0
         integer(c_int64_t) :: reduced_grad_bytes = 0
+        integer(c_int64_t) :: state_bytes(16) = 0
     end type mp_memory_report
 
     !> See mixedprec/reduce.h.
@@ -625,6 +585,12 @@ module mixedprec_types
     end type mp_comm_reduce_desc
 
     !> See mixedprec/rule.h.
+    type, bind(c) :: mp_hyper
+        type(c_ptr) :: name = c_null_ptr
+        real(c_double) :: value = 0.0_c_double
+    end type mp_hyper
+
+    !> See mixedprec/rule.h.
     type, bind(c) :: mp_rule_info
         integer(c_int32_t) :: struct_size = 24
         integer(c_int32_t) :: corrects_bias = 0
@@ -635,9 +601,11 @@ module mixedprec_types
 
     !> See mixedprec/rule.h.
     type, bind(c) :: mp_rule_state
-        integer(c_int32_t) :: struct_size = 16
+        integer(c_int32_t) :: struct_size = 24
         integer(c_int32_t) :: is_signed = 0
         type(c_ptr) :: name = c_null_ptr
+        integer(c_int32_t) :: number = 0
+        integer(c_int32_t) :: reserved = 0
     end type mp_rule_state
 
     !> See mixedprec/rule.h.
@@ -678,8 +646,8 @@ module mixedprec_types
     !> See mixedprec/sharding.h.
     type, bind(c) :: mp_sharding_desc
         integer(c_int32_t) :: struct_size = 56
-        integer(c_int32_t) :: flags = 4
-        integer(c_int32_t) :: stage = 1
+        integer(c_int32_t) :: flags = 0
+        integer(c_int32_t) :: stage = 0
         integer(c_int32_t) :: kind = 0
         integer(c_int64_t) :: bucket_elements = 0
         integer(c_int32_t) :: wire_dtype = 0
@@ -704,14 +672,63 @@ module mixedprec_types
 
     !> See mixedprec/sharding.h.
     type, bind(c) :: mp_planned_tensor
-        integer(c_int32_t) :: struct_size = 40
+        integer(c_int32_t) :: struct_size = 56
         integer(c_int32_t) :: weight_dtype = 0
         integer(c_int64_t) :: count = 0
         integer(c_int32_t) :: rule = 0
         integer(c_int32_t) :: ndim = 0
-        type(c_ptr) :: exp_avg_format = c_null_ptr
-        type(c_ptr) :: exp_avg_sq_format = c_null_ptr
+        type(c_ptr) :: state_formats(4) = c_null_ptr
     end type mp_planned_tensor
+
+    !> See mixedprec/step.h.
+    type, bind(c) :: mp_optimizer_stats
+        integer(c_int32_t) :: struct_size = 64
+        integer(c_int32_t) :: found_inf = 0
+        integer(c_int64_t) :: step = 0
+        integer(c_int64_t) :: skipped_steps = 0
+        real(c_double) :: grad_norm = 0.0_c_double
+        real(c_double) :: grad_mul = 0.0_c_double
+        integer(c_int64_t) :: outlier_steps = 0
+        real(c_double) :: grad_norm_z = 0.0_c_double
+        real(c_double) :: loss_z = 0.0_c_double
+    end type mp_optimizer_stats
+
+    !> See mixedprec/step.h.
+    type, bind(c) :: mp_step_slot
+        integer(c_int32_t) :: struct_size = 288
+        integer(c_int32_t) :: flags = 0
+        integer(c_int64_t) :: count = 0
+        integer(c_int64_t) :: uid = 0
+        integer(c_int64_t) :: first_element = 0
+        type(mp_array) :: param
+        type(mp_array) :: grad
+        type(mp_array) :: master
+        type(mp_array) :: compensation
+        type(mp_array) :: states(4)
+    end type mp_step_slot
+
+    !> See mixedprec/step.h.
+    type, bind(c) :: mp_step_args
+        integer(c_int32_t) :: struct_size = 136
+        integer(c_int32_t) :: flags = 0
+        integer(c_int64_t) :: step = 1
+        integer(c_int64_t) :: seed = 0
+        real(c_double) :: lr = 0.0_c_double
+        real(c_double) :: beta1 = 0.0_c_double
+        real(c_double) :: beta2 = 0.0_c_double
+        real(c_double) :: eps = 0.0_c_double
+        real(c_double) :: weight_decay = 0.0_c_double
+        real(c_double) :: max_grad_norm = 0.0_c_double
+        real(c_double) :: grad_scale = 0.0_c_double
+        type(c_ptr) :: lr_pointer = c_null_ptr
+        type(c_ptr) :: grad_scale_pointer = c_null_ptr
+        integer(c_int32_t) :: rule = 0
+        integer(c_int32_t) :: hyper_count = 0
+        type(c_ptr) :: hypers = c_null_ptr
+        type(c_ptr) :: step_pointer = c_null_ptr
+        type(c_ptr) :: hyper_pointer = c_null_ptr
+        type(c_ptr) :: grad_mul_pointer = c_null_ptr
+    end type mp_step_args
 
     !> See mixedprec/tensor.h.
     type, bind(c) :: mp_tensor_desc
@@ -723,17 +740,6 @@ module mixedprec_types
         integer(c_int32_t) :: device_kind = 0
         integer(c_int32_t) :: device_index = 0
     end type mp_tensor_desc
-
-    !> See mixedprec/tensor.h.
-    type, bind(c) :: mp_cast_desc
-        integer(c_int32_t) :: struct_size = 40
-        integer(c_int32_t) :: flags = 0
-        integer(c_int32_t) :: rounding = 0
-        integer(c_int32_t) :: microbatch = 0
-        integer(c_int64_t) :: seed = 0
-        integer(c_int64_t) :: uid = 0
-        integer(c_int64_t) :: step = 0
-    end type mp_cast_desc
 
     !> See mixedprec/watch.h.
     type, bind(c) :: mp_guard_desc
@@ -1230,6 +1236,63 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_context_describe
 
+        !> mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
+        function mp_tensor_cast_pointers(context, queue, source, source_dtype, destination, destination_dtype, &
+            count, desc) bind(c, name="mp_tensor_cast_pointers") result(answer)
+            import
+            type(c_ptr), value :: context
+            type(c_ptr), value :: queue
+            type(c_ptr), value :: source
+            integer(c_int32_t), value :: source_dtype
+            type(c_ptr), value :: destination
+            integer(c_int32_t), value :: destination_dtype
+            integer(c_int64_t), value :: count
+            type(mp_cast_desc), intent(in), optional :: desc
+            integer(c_int32_t) :: answer
+        end function mp_tensor_cast_pointers
+
+        !> How many scales a matrix has.
+        function mp_tensor_get_scale_grid(quant, rows, columns, grid_rows, grid_columns, dtype) bind(c, &
+            name="mp_tensor_get_scale_grid") result(answer)
+            import
+            type(mp_quant_desc), intent(in), optional :: quant
+            integer(c_int64_t), value :: rows
+            integer(c_int64_t), value :: columns
+            integer(c_int64_t), intent(out), optional :: grid_rows
+            integer(c_int64_t), intent(out), optional :: grid_columns
+            integer(c_int32_t), intent(out), optional :: dtype
+            integer(c_int32_t) :: answer
+        end function mp_tensor_get_scale_grid
+
+        !> mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+        !> returns.
+        function mp_tensor_quantize_pointers(context, queue, source, source_dtype, quant, destination, &
+            args) bind(c, name="mp_tensor_quantize_pointers") result(answer)
+            import
+            type(c_ptr), value :: context
+            type(c_ptr), value :: queue
+            type(c_ptr), value :: source
+            integer(c_int32_t), value :: source_dtype
+            type(mp_quant_desc), intent(in), optional :: quant
+            type(mp_quantized_memory), intent(in), optional :: destination
+            type(mp_quantize_args), intent(in), optional :: args
+            integer(c_int32_t) :: answer
+        end function mp_tensor_quantize_pointers
+
+        !> mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+        !> returns.
+        function mp_tensor_dequantize_pointers(context, queue, source, quant, destination, &
+            destination_dtype) bind(c, name="mp_tensor_dequantize_pointers") result(answer)
+            import
+            type(c_ptr), value :: context
+            type(c_ptr), value :: queue
+            type(mp_quantized_memory), intent(in), optional :: source
+            type(mp_quant_desc), intent(in), optional :: quant
+            type(c_ptr), value :: destination
+            integer(c_int32_t), value :: destination_dtype
+            integer(c_int32_t) :: answer
+        end function mp_tensor_dequantize_pointers
+
         !> Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
         !> deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
         !> other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
@@ -1560,21 +1623,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_linear_set_scaling
 
-        !> One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
-        !> kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
-        function mp_optimizer_step_pointers(context, queue, args, slots, slot_count, scaler, stats) bind(c, &
-            name="mp_optimizer_step_pointers") result(answer)
-            import
-            type(c_ptr), value :: context
-            type(c_ptr), value :: queue
-            type(mp_step_args), intent(in), optional :: args
-            type(mp_step_slot), intent(in), optional :: slots(*)
-            integer(c_int64_t), value :: slot_count
-            type(c_ptr), value :: scaler
-            type(mp_optimizer_stats), intent(inout), optional :: stats
-            integer(c_int32_t) :: answer
-        end function mp_optimizer_step_pointers
-
         !> Makes an optimizer without groups. Freezes the recipe.
         function mp_optimizer_create(context, recipe, desc, out) bind(c, name="mp_optimizer_create") result(answer)
             import
@@ -1726,60 +1774,6 @@ module mixedprec_c
             type(c_ptr), intent(inout), optional :: out
             integer(c_int32_t) :: answer
         end function mp_optimizer_get_found_inf_tensor
-
-        !> Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
-        !> steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
-        function mp_step_plan_create(context, args, slots, slot_count, out) bind(c, &
-            name="mp_step_plan_create") result(answer)
-            import
-            type(c_ptr), value :: context
-            type(mp_step_args), intent(in), optional :: args
-            type(mp_step_slot), intent(in), optional :: slots(*)
-            integer(c_int64_t), value :: slot_count
-            type(c_ptr), intent(inout), optional :: out
-            integer(c_int32_t) :: answer
-        end function mp_step_plan_create
-
-        !> A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
-        function mp_step_plan_run(plan, queue, scaler) bind(c, name="mp_step_plan_run") result(answer)
-            import
-            type(c_ptr), value :: plan
-            type(c_ptr), value :: queue
-            type(c_ptr), value :: scaler
-            integer(c_int32_t) :: answer
-        end function mp_step_plan_run
-
-        !> Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
-        function mp_step_plan_set_args(plan, queue, args) bind(c, name="mp_step_plan_set_args") result(answer)
-            import
-            type(c_ptr), value :: plan
-            type(c_ptr), value :: queue
-            type(mp_step_args), intent(in), optional :: args
-            integer(c_int32_t) :: answer
-        end function mp_step_plan_set_args
-
-        !> What the plan was told last.
-        function mp_step_plan_get_args(plan, args) bind(c, name="mp_step_plan_get_args") result(answer)
-            import
-            type(c_ptr), value :: plan
-            type(mp_step_args), intent(inout), optional :: args
-            integer(c_int32_t) :: answer
-        end function mp_step_plan_get_args
-
-        !> What the last run did, and the steps taken so far. Blocks.
-        function mp_step_plan_get_stats(plan, queue, stats) bind(c, name="mp_step_plan_get_stats") result(answer)
-            import
-            type(c_ptr), value :: plan
-            type(c_ptr), value :: queue
-            type(mp_optimizer_stats), intent(inout), optional :: stats
-            integer(c_int32_t) :: answer
-        end function mp_step_plan_get_stats
-
-        !> Gives the caller's reference back.
-        subroutine mp_step_plan_destroy(plan) bind(c, name="mp_step_plan_destroy")
-            import
-            type(c_ptr), value :: plan
-        end subroutine mp_step_plan_destroy
 
         !> Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
         !> tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
@@ -2006,19 +2000,6 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_tensor_get_scales
 
-        !> How many scales a matrix has.
-        function mp_tensor_get_scale_grid(quant, rows, columns, grid_rows, grid_columns, dtype) bind(c, &
-            name="mp_tensor_get_scale_grid") result(answer)
-            import
-            type(mp_quant_desc), intent(in), optional :: quant
-            integer(c_int64_t), value :: rows
-            integer(c_int64_t), value :: columns
-            integer(c_int64_t), intent(out), optional :: grid_rows
-            integer(c_int64_t), intent(out), optional :: grid_columns
-            integer(c_int32_t), intent(out), optional :: dtype
-            integer(c_int32_t) :: answer
-        end function mp_tensor_get_scale_grid
-
         !> Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
         !> holds for all three pieces.
         function mp_tensor_wrap_quantized(context, desc, quant, codes, scale_inv, amax, deleter, payload, &
@@ -2035,35 +2016,6 @@ module mixedprec_c
             type(c_ptr), intent(inout), optional :: out
             integer(c_int32_t) :: answer
         end function mp_tensor_wrap_quantized
-
-        !> mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-        !> returns.
-        function mp_tensor_quantize_pointers(context, queue, source, source_dtype, quant, destination, &
-            args) bind(c, name="mp_tensor_quantize_pointers") result(answer)
-            import
-            type(c_ptr), value :: context
-            type(c_ptr), value :: queue
-            type(c_ptr), value :: source
-            integer(c_int32_t), value :: source_dtype
-            type(mp_quant_desc), intent(in), optional :: quant
-            type(mp_quantized_memory), intent(in), optional :: destination
-            type(mp_quantize_args), intent(in), optional :: args
-            integer(c_int32_t) :: answer
-        end function mp_tensor_quantize_pointers
-
-        !> mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-        !> returns.
-        function mp_tensor_dequantize_pointers(context, queue, source, quant, destination, &
-            destination_dtype) bind(c, name="mp_tensor_dequantize_pointers") result(answer)
-            import
-            type(c_ptr), value :: context
-            type(c_ptr), value :: queue
-            type(mp_quantized_memory), intent(in), optional :: source
-            type(mp_quant_desc), intent(in), optional :: quant
-            type(c_ptr), value :: destination
-            integer(c_int32_t), value :: destination_dtype
-            integer(c_int32_t) :: answer
-        end function mp_tensor_dequantize_pointers
 
         !> How a tensor is quantized.
         function mp_tensor_get_quant_desc(tensor, desc) bind(c, name="mp_tensor_get_quant_desc") result(answer)
@@ -2475,6 +2427,13 @@ module mixedprec_c
             type(mp_rule_hyper), intent(inout), optional :: hyper
             integer(c_int32_t) :: answer
         end function mp_rule_get_hyper
+
+        !> The name of a state.
+        function mp_rule_state_name(state) bind(c, name="mp_rule_state_name") result(answer)
+            import
+            integer(c_int32_t), value :: state
+            type(c_ptr) :: answer
+        end function mp_rule_state_name
 
         !> Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
         function mp_saved_create(linear, out) bind(c, name="mp_saved_create") result(answer)
@@ -2936,6 +2895,75 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_last_error_copy
 
+        !> One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
+        !> kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
+        function mp_optimizer_step_pointers(context, queue, args, slots, slot_count, scaler, stats) bind(c, &
+            name="mp_optimizer_step_pointers") result(answer)
+            import
+            type(c_ptr), value :: context
+            type(c_ptr), value :: queue
+            type(mp_step_args), intent(in), optional :: args
+            type(mp_step_slot), intent(in), optional :: slots(*)
+            integer(c_int64_t), value :: slot_count
+            type(c_ptr), value :: scaler
+            type(mp_optimizer_stats), intent(inout), optional :: stats
+            integer(c_int32_t) :: answer
+        end function mp_optimizer_step_pointers
+
+        !> Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
+        !> steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
+        function mp_step_plan_create(context, args, slots, slot_count, out) bind(c, &
+            name="mp_step_plan_create") result(answer)
+            import
+            type(c_ptr), value :: context
+            type(mp_step_args), intent(in), optional :: args
+            type(mp_step_slot), intent(in), optional :: slots(*)
+            integer(c_int64_t), value :: slot_count
+            type(c_ptr), intent(inout), optional :: out
+            integer(c_int32_t) :: answer
+        end function mp_step_plan_create
+
+        !> A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
+        function mp_step_plan_run(plan, queue, scaler) bind(c, name="mp_step_plan_run") result(answer)
+            import
+            type(c_ptr), value :: plan
+            type(c_ptr), value :: queue
+            type(c_ptr), value :: scaler
+            integer(c_int32_t) :: answer
+        end function mp_step_plan_run
+
+        !> Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
+        function mp_step_plan_set_args(plan, queue, args) bind(c, name="mp_step_plan_set_args") result(answer)
+            import
+            type(c_ptr), value :: plan
+            type(c_ptr), value :: queue
+            type(mp_step_args), intent(in), optional :: args
+            integer(c_int32_t) :: answer
+        end function mp_step_plan_set_args
+
+        !> What the plan was told last.
+        function mp_step_plan_get_args(plan, args) bind(c, name="mp_step_plan_get_args") result(answer)
+            import
+            type(c_ptr), value :: plan
+            type(mp_step_args), intent(inout), optional :: args
+            integer(c_int32_t) :: answer
+        end function mp_step_plan_get_args
+
+        !> What the last run did, and the steps taken so far. Blocks.
+        function mp_step_plan_get_stats(plan, queue, stats) bind(c, name="mp_step_plan_get_stats") result(answer)
+            import
+            type(c_ptr), value :: plan
+            type(c_ptr), value :: queue
+            type(mp_optimizer_stats), intent(inout), optional :: stats
+            integer(c_int32_t) :: answer
+        end function mp_step_plan_get_stats
+
+        !> Gives the caller's reference back.
+        subroutine mp_step_plan_destroy(plan) bind(c, name="mp_step_plan_destroy")
+            import
+            type(c_ptr), value :: plan
+        end subroutine mp_step_plan_destroy
+
         !> Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
         function mp_tensor_create(context, desc, out) bind(c, name="mp_tensor_create") result(answer)
             import
@@ -3046,21 +3074,6 @@ module mixedprec_c
             type(c_ptr), intent(inout), optional :: data
             integer(c_int32_t) :: answer
         end function mp_tensor_get_data
-
-        !> mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
-        function mp_tensor_cast_pointers(context, queue, source, source_dtype, destination, destination_dtype, &
-            count, desc) bind(c, name="mp_tensor_cast_pointers") result(answer)
-            import
-            type(c_ptr), value :: context
-            type(c_ptr), value :: queue
-            type(c_ptr), value :: source
-            integer(c_int32_t), value :: source_dtype
-            type(c_ptr), value :: destination
-            integer(c_int32_t), value :: destination_dtype
-            integer(c_int64_t), value :: count
-            type(mp_cast_desc), intent(in), optional :: desc
-            integer(c_int32_t) :: answer
-        end function mp_tensor_cast_pointers
 
         !> Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
         !> Enqueues.
@@ -3203,6 +3216,10 @@ contains
         type(mp_comm_group), target :: at_mp_comm_group
         type(mp_comm_callbacks), target :: at_mp_comm_callbacks
         type(mp_context_desc), target :: at_mp_context_desc
+        type(mp_cast_desc), target :: at_mp_cast_desc
+        type(mp_quant_desc), target :: at_mp_quant_desc
+        type(mp_quantize_args), target :: at_mp_quantize_args
+        type(mp_quantized_memory), target :: at_mp_quantized_memory
         type(mp_gemm_desc), target :: at_mp_gemm_desc
         type(mp_gemm_args), target :: at_mp_gemm_args
         type(mp_linear_desc), target :: at_mp_linear_desc
@@ -3210,16 +3227,11 @@ contains
         type(mp_optimizer_desc), target :: at_mp_optimizer_desc
         type(mp_param_group_desc), target :: at_mp_param_group_desc
         type(mp_param_desc), target :: at_mp_param_desc
-        type(mp_optimizer_stats), target :: at_mp_optimizer_stats
-        type(mp_step_slot), target :: at_mp_step_slot
-        type(mp_step_args), target :: at_mp_step_args
-        type(mp_quant_desc), target :: at_mp_quant_desc
-        type(mp_quantize_args), target :: at_mp_quantize_args
-        type(mp_quantized_memory), target :: at_mp_quantized_memory
         type(mp_quant_stats), target :: at_mp_quant_stats
         type(mp_recipe_key_desc), target :: at_mp_recipe_key_desc
         type(mp_memory_report), target :: at_mp_memory_report
         type(mp_comm_reduce_desc), target :: at_mp_comm_reduce_desc
+        type(mp_hyper), target :: at_mp_hyper
         type(mp_rule_info), target :: at_mp_rule_info
         type(mp_rule_state), target :: at_mp_rule_state
         type(mp_rule_hyper), target :: at_mp_rule_hyper
@@ -3228,8 +3240,10 @@ contains
         type(mp_sharding_desc), target :: at_mp_sharding_desc
         type(mp_sharding_progress), target :: at_mp_sharding_progress
         type(mp_planned_tensor), target :: at_mp_planned_tensor
+        type(mp_optimizer_stats), target :: at_mp_optimizer_stats
+        type(mp_step_slot), target :: at_mp_step_slot
+        type(mp_step_args), target :: at_mp_step_args
         type(mp_tensor_desc), target :: at_mp_tensor_desc
-        type(mp_cast_desc), target :: at_mp_cast_desc
         type(mp_guard_desc), target :: at_mp_guard_desc
         type(mp_step_record), target :: at_mp_step_record
         wrong = 0
@@ -3246,7 +3260,7 @@ contains
         call compare(offset(c_loc(at_mp_checkpoint_desc), c_loc(at_mp_checkpoint_desc%reserved)), 12)
         call compare(offset(c_loc(at_mp_checkpoint_desc), c_loc(at_mp_checkpoint_desc%progress)), 16)
         call compare(offset(c_loc(at_mp_checkpoint_desc), c_loc(at_mp_checkpoint_desc%payload)), 24)
-        call compare(int(c_sizeof(at_mp_checkpoint_info)), 120)
+        call compare(int(c_sizeof(at_mp_checkpoint_info)), 344)
         call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%struct_size)), 0)
         call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%format)), 4)
         call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%step)), 8)
@@ -3260,10 +3274,8 @@ contains
         call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%reserved)), 68)
         call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%weight_largest_error)), 72)
         call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%weight_rms_error)), 80)
-        call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%exp_avg_largest_error)), 88)
-        call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%exp_avg_rms_error)), 96)
-        call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%exp_avg_sq_largest_error)), 104)
-        call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%exp_avg_sq_rms_error)), 112)
+        call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%state_largest_error)), 88)
+        call compare(offset(c_loc(at_mp_checkpoint_info), c_loc(at_mp_checkpoint_info%state_rms_error)), 216)
         call compare(int(c_sizeof(at_mp_comm_desc)), 24)
         call compare(offset(c_loc(at_mp_comm_desc), c_loc(at_mp_comm_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_comm_desc), c_loc(at_mp_comm_desc%flags)), 4)
@@ -3345,6 +3357,41 @@ contains
         call compare(offset(c_loc(at_mp_context_desc), c_loc(at_mp_context_desc%log_payload)), 72)
         call compare(offset(c_loc(at_mp_context_desc), c_loc(at_mp_context_desc%parallel)), 80)
         call compare(offset(c_loc(at_mp_context_desc), c_loc(at_mp_context_desc%parallel_payload)), 88)
+        call compare(int(c_sizeof(at_mp_cast_desc)), 40)
+        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%flags)), 4)
+        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%rounding)), 8)
+        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%microbatch)), 12)
+        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%seed)), 16)
+        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%uid)), 24)
+        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%step)), 32)
+        call compare(int(c_sizeof(at_mp_quant_desc)), 32)
+        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%flags)), 4)
+        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%scaling)), 8)
+        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%rule)), 12)
+        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%amax_epsilon)), 16)
+        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%margin)), 24)
+        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%reserved)), 28)
+        call compare(int(c_sizeof(at_mp_quantize_args)), 56)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%flags)), 4)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%rounding)), 8)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%microbatch)), 12)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%seed)), 16)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%uid)), 24)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%step)), 32)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%first_element)), 40)
+        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%amax_pointer)), 48)
+        call compare(int(c_sizeof(at_mp_quantized_memory)), 56)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%dtype)), 4)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%rows)), 8)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%columns)), 16)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%codes)), 24)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%transposed)), 32)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%scale_inv)), 40)
+        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%amax)), 48)
         call compare(int(c_sizeof(at_mp_gemm_desc)), 176)
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%flags)), 4)
@@ -3412,7 +3459,7 @@ contains
         call compare(offset(c_loc(at_mp_optimizer_desc), c_loc(at_mp_optimizer_desc%flags)), 4)
         call compare(offset(c_loc(at_mp_optimizer_desc), c_loc(at_mp_optimizer_desc%seed)), 8)
         call compare(offset(c_loc(at_mp_optimizer_desc), c_loc(at_mp_optimizer_desc%max_grad_norm)), 16)
-        call compare(int(c_sizeof(at_mp_param_group_desc)), 72)
+        call compare(int(c_sizeof(at_mp_param_group_desc)), 96)
         call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%flags)), 4)
         call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%lr)), 8)
@@ -3421,9 +3468,9 @@ contains
         call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%eps)), 32)
         call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%weight_decay)), 40)
         call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%rule)), 48)
-        call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%reserved)), 52)
-        call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%exp_avg_format)), 56)
-        call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%exp_avg_sq_format)), 64)
+        call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%hyper_count)), 52)
+        call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%hypers)), 56)
+        call compare(offset(c_loc(at_mp_param_group_desc), c_loc(at_mp_param_group_desc%state_formats)), 64)
         call compare(int(c_sizeof(at_mp_param_desc)), 40)
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%flags)), 4)
@@ -3431,73 +3478,6 @@ contains
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%param)), 16)
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%grad)), 24)
         call compare(offset(c_loc(at_mp_param_desc), c_loc(at_mp_param_desc%init_fp32)), 32)
-        call compare(int(c_sizeof(at_mp_optimizer_stats)), 64)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%struct_size)), 0)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%found_inf)), 4)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%step)), 8)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%skipped_steps)), 16)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_norm)), 24)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_mul)), 32)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%outlier_steps)), 40)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_norm_z)), 48)
-        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%loss_z)), 56)
-        call compare(int(c_sizeof(at_mp_step_slot)), 288)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%struct_size)), 0)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%flags)), 4)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%count)), 8)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%uid)), 16)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%first_element)), 24)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%param)), 32)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%grad)), 64)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%master)), 96)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%compensation)), 128)
-        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%states)), 160)
-        call compare(int(c_sizeof(at_mp_step_args)), 128)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%struct_size)), 0)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%flags)), 4)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%step)), 8)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%seed)), 16)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%lr)), 24)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%beta1)), 32)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%beta2)), 40)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%eps)), 48)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%weight_decay)), 56)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%max_grad_norm)), 64)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%grad_scale)), 72)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%lr_pointer)), 80)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%grad_scale_pointer)), 88)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%rule)), 96)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%reserved)), 100)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%step_pointer)), 104)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%hyper_pointer)), 112)
-        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%grad_mul_pointer)), 120)
-        call compare(int(c_sizeof(at_mp_quant_desc)), 32)
-        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%struct_size)), 0)
-        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%flags)), 4)
-        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%scaling)), 8)
-        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%rule)), 12)
-        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%amax_epsilon)), 16)
-        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%margin)), 24)
-        call compare(offset(c_loc(at_mp_quant_desc), c_loc(at_mp_quant_desc%reserved)), 28)
-        call compare(int(c_sizeof(at_mp_quantize_args)), 56)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%struct_size)), 0)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%flags)), 4)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%rounding)), 8)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%microbatch)), 12)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%seed)), 16)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%uid)), 24)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%step)), 32)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%first_element)), 40)
-        call compare(offset(c_loc(at_mp_quantize_args), c_loc(at_mp_quantize_args%amax_pointer)), 48)
-        call compare(int(c_sizeof(at_mp_quantized_memory)), 56)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%struct_size)), 0)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%dtype)), 4)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%rows)), 8)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%columns)), 16)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%codes)), 24)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%transposed)), 32)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%scale_inv)), 40)
-        call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%amax)), 48)
         call compare(int(c_sizeof(at_mp_quant_stats)), 48)
         call compare(offset(c_loc(at_mp_quant_stats), c_loc(at_mp_quant_stats%struct_size)), 0)
         call compare(offset(c_loc(at_mp_quant_stats), c_loc(at_mp_quant_stats%flags)), 4)
@@ -3513,18 +3493,17 @@ contains
         call compare(offset(c_loc(at_mp_recipe_key_desc), c_loc(at_mp_recipe_key_desc%allowed)), 16)
         call compare(offset(c_loc(at_mp_recipe_key_desc), c_loc(at_mp_recipe_key_desc%text)), 24)
         call compare(offset(c_loc(at_mp_recipe_key_desc), c_loc(at_mp_recipe_key_desc%fp32_value)), 32)
-        call compare(int(c_sizeof(at_mp_memory_report)), 80)
+        call compare(int(c_sizeof(at_mp_memory_report)), 192)
         call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%struct_size)), 0)
         call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%flags)), 4)
         call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%parameter_count)), 8)
         call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%weight_bytes)), 16)
         call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%master_bytes)), 24)
         call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%grad_bytes)), 32)
-        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%exp_avg_bytes)), 40)
-        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%exp_avg_sq_bytes)), 48)
-        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%compensation_bytes)), 56)
-        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%total_bytes)), 64)
-        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%reduced_grad_bytes)), 72)
+        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%compensation_bytes)), 40)
+        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%total_bytes)), 48)
+        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%reduced_grad_bytes)), 56)
+        call compare(offset(c_loc(at_mp_memory_report), c_loc(at_mp_memory_report%state_bytes)), 64)
         call compare(int(c_sizeof(at_mp_comm_reduce_desc)), 96)
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%flags)), 4)
@@ -3544,16 +3523,21 @@ contains
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%site)), 80)
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%microbatch)), 88)
         call compare(offset(c_loc(at_mp_comm_reduce_desc), c_loc(at_mp_comm_reduce_desc%reserved)), 92)
+        call compare(int(c_sizeof(at_mp_hyper)), 16)
+        call compare(offset(c_loc(at_mp_hyper), c_loc(at_mp_hyper%name)), 0)
+        call compare(offset(c_loc(at_mp_hyper), c_loc(at_mp_hyper%value)), 8)
         call compare(int(c_sizeof(at_mp_rule_info)), 24)
         call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%struct_size)), 0)
         call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%corrects_bias)), 4)
         call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%name)), 8)
         call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%state_count)), 16)
         call compare(offset(c_loc(at_mp_rule_info), c_loc(at_mp_rule_info%hyper_count)), 20)
-        call compare(int(c_sizeof(at_mp_rule_state)), 16)
+        call compare(int(c_sizeof(at_mp_rule_state)), 24)
         call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%struct_size)), 0)
         call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%is_signed)), 4)
         call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%name)), 8)
+        call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%number)), 16)
+        call compare(offset(c_loc(at_mp_rule_state), c_loc(at_mp_rule_state%reserved)), 20)
         call compare(int(c_sizeof(at_mp_rule_hyper)), 32)
         call compare(offset(c_loc(at_mp_rule_hyper), c_loc(at_mp_rule_hyper%struct_size)), 0)
         call compare(offset(c_loc(at_mp_rule_hyper), c_loc(at_mp_rule_hyper%reserved)), 4)
@@ -3601,14 +3585,54 @@ contains
         call compare(offset(c_loc(at_mp_sharding_progress), c_loc(at_mp_sharding_progress%finished)), 16)
         call compare(offset(c_loc(at_mp_sharding_progress), c_loc(at_mp_sharding_progress%finished_by_thread)), 24)
         call compare(offset(c_loc(at_mp_sharding_progress), c_loc(at_mp_sharding_progress%reason)), 32)
-        call compare(int(c_sizeof(at_mp_planned_tensor)), 40)
+        call compare(int(c_sizeof(at_mp_planned_tensor)), 56)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%struct_size)), 0)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%weight_dtype)), 4)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%count)), 8)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%rule)), 16)
         call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%ndim)), 20)
-        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%exp_avg_format)), 24)
-        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%exp_avg_sq_format)), 32)
+        call compare(offset(c_loc(at_mp_planned_tensor), c_loc(at_mp_planned_tensor%state_formats)), 24)
+        call compare(int(c_sizeof(at_mp_optimizer_stats)), 64)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%found_inf)), 4)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%step)), 8)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%skipped_steps)), 16)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_norm)), 24)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_mul)), 32)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%outlier_steps)), 40)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%grad_norm_z)), 48)
+        call compare(offset(c_loc(at_mp_optimizer_stats), c_loc(at_mp_optimizer_stats%loss_z)), 56)
+        call compare(int(c_sizeof(at_mp_step_slot)), 288)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%flags)), 4)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%count)), 8)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%uid)), 16)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%first_element)), 24)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%param)), 32)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%grad)), 64)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%master)), 96)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%compensation)), 128)
+        call compare(offset(c_loc(at_mp_step_slot), c_loc(at_mp_step_slot%states)), 160)
+        call compare(int(c_sizeof(at_mp_step_args)), 136)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%struct_size)), 0)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%flags)), 4)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%step)), 8)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%seed)), 16)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%lr)), 24)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%beta1)), 32)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%beta2)), 40)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%eps)), 48)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%weight_decay)), 56)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%max_grad_norm)), 64)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%grad_scale)), 72)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%lr_pointer)), 80)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%grad_scale_pointer)), 88)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%rule)), 96)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%hyper_count)), 100)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%hypers)), 104)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%step_pointer)), 112)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%hyper_pointer)), 120)
+        call compare(offset(c_loc(at_mp_step_args), c_loc(at_mp_step_args%grad_mul_pointer)), 128)
         call compare(int(c_sizeof(at_mp_tensor_desc)), 88)
         call compare(offset(c_loc(at_mp_tensor_desc), c_loc(at_mp_tensor_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_tensor_desc), c_loc(at_mp_tensor_desc%flags)), 4)
@@ -3617,14 +3641,6 @@ contains
         call compare(offset(c_loc(at_mp_tensor_desc), c_loc(at_mp_tensor_desc%shape)), 16)
         call compare(offset(c_loc(at_mp_tensor_desc), c_loc(at_mp_tensor_desc%device_kind)), 80)
         call compare(offset(c_loc(at_mp_tensor_desc), c_loc(at_mp_tensor_desc%device_index)), 84)
-        call compare(int(c_sizeof(at_mp_cast_desc)), 40)
-        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%struct_size)), 0)
-        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%flags)), 4)
-        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%rounding)), 8)
-        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%microbatch)), 12)
-        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%seed)), 16)
-        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%uid)), 24)
-        call compare(offset(c_loc(at_mp_cast_desc), c_loc(at_mp_cast_desc%step)), 32)
         call compare(int(c_sizeof(at_mp_guard_desc)), 24)
         call compare(offset(c_loc(at_mp_guard_desc), c_loc(at_mp_guard_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_guard_desc), c_loc(at_mp_guard_desc%window)), 4)

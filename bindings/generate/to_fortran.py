@@ -61,6 +61,8 @@ def parameter(kind, name, structs, function):
 def component(api, struct, field):
     if field.is_struct:
         return f"type({field.type.base}) :: {field.name}" + f"({api.length(field)})" * bool(field.length)
+    if field.length and field.type.levels:
+        return f"type(c_ptr) :: {field.name}({api.length(field)}) = c_null_ptr"
     if field.length:
         return f"{NUMBERS[field.type.base]} :: {field.name}({api.length(field)}) = 0"
     if field.kind == "pointer":

@@ -101,7 +101,7 @@ def text(api):
     for name, kind in api.constants:
         value = api.layout.values[name]
         out.append(f"const {name} = {value if kind == 'string' else ('UInt32' if kind == 'unsigned' else 'Int32') + f'({value})'}\n")
-    for struct in api.structs:
+    for struct in sorted(api.structs, key=lambda s: not s.is_part):
         fields = [f for f in struct.fields if f.name != "struct_size"]
         out.append(f'\n"See {struct.header}."\nstruct {struct.name}\n')
         out += [f"    {named(f.name)}::{field_type(api, f)}\n" for f in struct.fields]
@@ -110,7 +110,7 @@ def text(api):
         values = ", ".join([*size, *(named(f.name) for f in fields)])
         out.append(f"    {struct.name}(;\n        {keywords}) =\n        new({values})\nend\n")
     out.append("\nconst LAYOUT = (\n")
-    for struct in api.structs:
+    for struct in sorted(api.structs, key=lambda s: not s.is_part):
         offsets = ", ".join(str(api.layout.offsets[struct.name, f.name]) for f in struct.fields)
         out.append(f"    ({struct.name}, {api.layout.sizes[struct.name]}, ({offsets},)),\n")
     out.append(")\n\nconst NAMES = (\n")

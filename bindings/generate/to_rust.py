@@ -70,7 +70,9 @@ def field_value(api, struct, field):
     if field.is_struct:
         return f"[{field.type.base}::INIT; {api.length(field)}]" if field.length else f"{field.type.base}::INIT"
     if field.length:
-        return f"[0; {api.length(field)}]"
+        zero = ("core::ptr::null()" if field.type.levels and field.type.levels[-1] else "core::ptr::null_mut()" if field.type.levels
+                else "0.0" if field.type.base in ("float", "double") else "0")
+        return f"[{zero}; {api.length(field)}]"
     if text == "NULL":
         return "None" if not field.type.levels else f"core::ptr::null{'' if field.type.levels[-1] else '_mut'}()"
     if field.name == "struct_size":

@@ -89,8 +89,8 @@ fn refuse(problem: Error, words: []const u8) Error {
     return problem;
 }
 
-/// A struct of the C ABI with its defaults, which are zeros: init("mp_linear_desc"). A zero that is meant as one needs
-/// MP_HYPERPARAMETERS_EXPLICIT or MP_SHARDING_EXPLICIT among its flags. Steps count from 1.
+/// A struct of the C ABI with its defaults, which are zeros: init("mp_linear_desc"). A hyperparameter of zero is given by name,
+/// in `hypers`, and stage 0 is MP_SHARDING_STAGE_0. The lr of a step is as it stands. Steps count from 1.
 pub fn init(comptime name: []const u8) @field(c, name) {
     var desc = std.mem.zeroes(@field(c, name));
     desc.struct_size = @sizeOf(@field(c, name));

@@ -105,6 +105,15 @@ test "an optimizer refuses the same memory under two names, and steps" {
     try context.sync();
     try expect(values[0] < 1 and (try optimizer.stats()).step == 1);
     try expectError(error.InvalidArgument, optimizer.setLr(0, -1));
+    var other = mp.init("mp_param_group_desc");
+    other.hypers = &c.mp_hyper{ .name = "beta1", .value = 0 };
+    other.hyper_count = 1;
+    other.state_formats[0] = "bf16";
+    const second = try optimizer.addGroup(other);
+    var found = mp.init("mp_param_group_desc");
+    try mp.must(c.mp_optimizer_get_group(optimizer.handle, second, &found));
+    try expect(found.beta1 == 0 and found.beta2 != 0);
+    try std.testing.expectEqualStrings("bf16", std.mem.span(found.state_formats[0]));
 }
 
 fn rankOf(comm: mp.Comm, result: *[40000]f32, failure: *?anyerror) void {

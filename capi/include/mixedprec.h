@@ -3,7 +3,7 @@
  * libmixedprec: low-precision training behind one C ABI.
  *
  * The three ways in:
- *   (a) you own everything and want the update only:   mp_optimizer_step_pointers + mp_scaler
+ *   (a) you own everything and want the update only:   mixedprec/step.h alone: mp_optimizer_step_pointers, mp_scaler
  *   (b) your matmuls too:                              mp_linear / mp_gemm driven by one mp_recipe
  *   (c) tensors, groups, state kept by the library:    mp_tensor + mp_optimizer
  *
@@ -39,6 +39,7 @@
 #include "mixedprec/checkpoint.h"
 #include "mixedprec/comm.h"
 #include "mixedprec/context.h"
+#include "mixedprec/convert.h"
 #include "mixedprec/dlpack.h"
 #include "mixedprec/event.h"
 #include "mixedprec/gemm.h"
@@ -54,6 +55,7 @@
 #include "mixedprec/scaler.h"
 #include "mixedprec/sharding.h"
 #include "mixedprec/status.h"
+#include "mixedprec/step.h"
 #include "mixedprec/tensor.h"
 #include "mixedprec/types.h"
 #include "mixedprec/version.h"

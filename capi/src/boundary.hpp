@@ -63,6 +63,16 @@ template <typename T> T* required(T* pointer, const char* name) {
     return pointer;
 }
 
+// A list of the caller's.
+template <typename T>
+std::span<const T> list_of(const T* list, int64_t count, const char* name, const char* count_name) {
+    if (count < 0) {
+        fail(Code::invalid_argument, "%s is %lld; it must be >= 0", count_name,
+             static_cast<long long>(count));
+    }
+    return {count == 0 ? nullptr : required(list, name), static_cast<std::size_t>(count)};
+}
+
 // Where a new handle goes: NULL until the call has succeeded.
 template <typename H> H** output(H** out) {
     *required(out, "out") = nullptr;

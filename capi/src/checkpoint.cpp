@@ -38,10 +38,10 @@ void add_errors(const Conversion& conversion, mp_checkpoint_info& info) {
     info.converted = conversion.happened ? 1 : 0;
     info.weight_largest_error = conversion.weights.largest;
     info.weight_rms_error = conversion.weights.rms;
-    info.exp_avg_largest_error = conversion.exp_avg.largest;
-    info.exp_avg_rms_error = conversion.exp_avg.rms;
-    info.exp_avg_sq_largest_error = conversion.exp_avg_sq.largest;
-    info.exp_avg_sq_rms_error = conversion.exp_avg_sq.rms;
+    for (int k = 0; k < numerics::kStateIdCount; ++k) {
+        info.state_largest_error[k] = conversion.states[k].largest;
+        info.state_rms_error[k] = conversion.states[k].rms;
+    }
 }
 
 mp_status passed_over(const std::string& skipped) {

@@ -2,6 +2,9 @@
 // Core's MemoryReport in its public form.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
+
 #include "mixedprec/recipe.h"
 #include "optim/optimizer.hpp"
 #include "versioned_struct.hpp"
@@ -14,8 +17,8 @@ inline void write_report(const optim::MemoryReport& report, mp_memory_report* de
     result.weight_bytes = report.weight;
     result.master_bytes = report.master;
     result.grad_bytes = report.grad;
-    result.exp_avg_bytes = report.exp_avg;
-    result.exp_avg_sq_bytes = report.exp_avg_sq;
+    static_assert(numerics::kStateIdCount <= MP_MAX_STATES);
+    std::copy(std::begin(report.states), std::end(report.states), result.state_bytes);
     result.compensation_bytes = report.compensation;
     result.total_bytes = report.total();
     result.reduced_grad_bytes = report.reduced_grad;

@@ -79,13 +79,16 @@ struct OptimizerObject : optim::Optimizer {
     std::vector<std::shared_ptr<LinearObject>> layers;
     bool has_warned_of_nothing = false;
     bool has_warned_of_eps = false;
+    std::map<int32_t, std::vector<mp_hyper>>
+        hypers_told; // by group: what mp_optimizer_get_group gave out
 };
 
 struct StepPlanObject {
     std::shared_ptr<Context> context;
-    mp_step_args args;
+    mp_step_args args; // but hypers
     optim::StepPlan plan;
     std::string told;                   // the note on its arguments, if any
+    std::vector<mp_hyper> hypers_told;  // what mp_step_plan_get_args gave out
     const void* checked_with = nullptr; // the scaler that was found apart from the arrays
 };
 

@@ -28,13 +28,9 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
     return boundary([&]() -> mp_status {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
         const auto source = read_optional_struct(desc, "desc");
-        check_flags(source.flags, MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags, "desc.flags");
-        const numerics::GroupHyper hyper = hyper_of(source);
-        const auto text_of = [](const char* text) {
-            return std::string(text != nullptr ? text : "");
-        };
-        const int32_t number = object.groups().add(
-            hyper, {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)});
+        check_flags(source.flags, kRuleFlags, "desc.flags");
+        const int32_t number =
+            object.groups().add(hyper_of(source), formats_of(source.state_formats));
         if (index != nullptr) {
             *index = number;
         }
@@ -221,14 +217,13 @@ mp_status mp_optimizer_get_group_count(const mp_optimizer* optimizer, int32_t* c
 mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
                                  mp_param_group_desc* desc) {
     return boundary([&] {
-        const optim::ParamGroups& groups = object_of(optimizer, "optimizer")->groups();
+        const std::shared_ptr<OptimizerObject> object = object_of(optimizer, "optimizer");
+        const optim::ParamGroups& groups = object->groups();
         groups.check(group, false);
         const numerics::GroupHyper& hyper = groups.hyper(group);
-        const auto format = [&](const char* key) {
-            return recipe::find_key(key).get_string(groups.recipe(group));
-        };
+        const numerics::RuleInfo rule = numerics::rule_info(hyper.rule);
         mp_param_group_desc result{};
-        result.flags = MP_HYPERPARAMETERS_EXPLICIT | (hyper.maximize ? MP_RULE_MAXIMIZE : 0U) |
+        result.flags = (hyper.maximize ? MP_RULE_MAXIMIZE : 0U) |
                        (hyper.bias_correction ? 0U : MP_RULE_NO_BIAS_CORRECTION);
         result.lr = hyper.lr;
         result.beta1 = hyper.beta1;
@@ -236,10 +231,15 @@ mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
         result.eps = hyper.eps;
         result.weight_decay = hyper.weight_decay;
         result.rule = static_cast<int32_t>(hyper.rule);
-        result.exp_avg_format = format("optimizer.exp_avg.dtype");
-        if (optim::has_second_moment(hyper.rule)) {
-            result.exp_avg_sq_format = format("optimizer.exp_avg_sq.dtype");
+        for (int k = 0; k < rule.state_count; ++k) {
+            result.state_formats[k] =
+                format_name(groups.recipe(group).state(rule.states[k]).format);
         }
+        (void)size_of_struct(desc, "desc");
+        std::vector<mp_hyper>& named = object->hypers_told[group];
+        named = meant_zeros(hyper);
+        result.hypers = named.data();
+        result.hyper_count = static_cast<int32_t>(named.size());
         write_struct(desc, result, "desc");
     });
 }

@@ -14,6 +14,11 @@ using namespace mp::capi;
 
 namespace {
 
+static_assert(MP_STATE_EXP_AVG == static_cast<int32_t>(numerics::StateId::exp_avg) &&
+              MP_STATE_EXP_AVG_SQ == static_cast<int32_t>(numerics::StateId::exp_avg_sq) &&
+              numerics::kStateIdCount <= MP_MAX_STATES &&
+              numerics::kMaxStates == MP_MAX_RULE_STATES);
+
 numerics::RuleInfo info_of(int32_t rule) { return numerics::rule_info(rule_of(rule)); }
 
 // What the rule has so many of.
@@ -25,7 +30,7 @@ void check_index(int32_t index, int count, const numerics::RuleInfo& rule, const
 
 int32_t number_of(const char* name) {
     std::string known;
-    for (int32_t rule = 0; rule < numerics::kRuleCount; ++rule) {
+    for (int32_t rule = 0; static_cast<uint32_t>(rule) < numerics::kRuleCount; ++rule) {
         const char* const here = info_of(rule).name;
         if (std::strcmp(here, name) == 0) {
             return rule;
@@ -65,8 +70,9 @@ mp_status mp_rule_get_state(int32_t rule, int32_t index, mp_rule_state* state) {
         const numerics::RuleInfo known = info_of(rule);
         check_index(index, known.state_count, known, "states");
         mp_rule_state result{};
-        result.is_signed = known.states[index].is_signed ? 1 : 0;
-        result.name = known.states[index].name;
+        result.is_signed = known.state(index).is_signed ? 1 : 0;
+        result.name = known.state(index).name;
+        result.number = static_cast<int32_t>(known.states[index]);
         write_struct(state, result, "state");
     });
 }
@@ -81,4 +87,9 @@ mp_status mp_rule_get_hyper(int32_t rule, int32_t index, mp_rule_hyper* hyper) {
         result.limit = known.hypers[index].limit;
         write_struct(hyper, result, "hyper");
     });
+}
+
+const char* mp_rule_state_name(int32_t state) {
+    return state >= 0 && state < numerics::kStateIdCount ? numerics::kStateSpecs[state].name
+                                                         : nullptr;
 }

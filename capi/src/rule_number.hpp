@@ -8,7 +8,7 @@
 namespace mp::capi {
 
 inline numerics::RuleId rule_of(int32_t rule) {
-    if (rule < 0 || !numerics::is_rule(static_cast<uint32_t>(rule))) {
+    if (static_cast<uint32_t>(rule) >= numerics::kRuleCount) {
         fail(Code::invalid_argument, "rule is %d; it must be one of MP_RULE_*",
              static_cast<int>(rule));
     }

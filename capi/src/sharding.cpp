@@ -31,14 +31,21 @@ int32_t wire_scale(const recipe::Recipe& recipe) {
     return MP_COMM_SCALE_DEFAULT;
 }
 
+int32_t stage_of(int32_t stage) {
+    if (stage < MP_SHARDING_STAGE_0 || stage > 3) {
+        fail(Code::invalid_argument,
+             "sharding.stage is %d; it must be MP_SHARDING_STAGE_0, 1, 2 or 3, or 0 for 1",
+             static_cast<int>(stage));
+    }
+    return stage == MP_SHARDING_STAGE_0 ? 0 : std::max(stage, 1);
+}
+
 shard::ShardingOptions options_of(const mp_sharding_desc* desc, const recipe::Recipe& recipe) {
     const auto source = read_optional_struct(desc, "sharding");
-    check_flags(source.flags,
-                MP_SHARDING_SUM_GRADIENTS | MP_SHARDING_NO_PROGRESS_THREAD | MP_SHARDING_EXPLICIT,
+    check_flags(source.flags, MP_SHARDING_SUM_GRADIENTS | MP_SHARDING_NO_PROGRESS_THREAD,
                 "sharding.flags");
     shard::ShardingOptions options;
-    const bool is_default = source.stage == 0 && (source.flags & MP_SHARDING_EXPLICIT) == 0;
-    options.stage = is_default ? 1 : source.stage;
+    options.stage = stage_of(source.stage);
     options.kind = static_cast<shard::ShardKind>(
         in_range(source.kind, MP_SHARD_GREEDY, "sharding.kind", "MP_SHARD_*"));
     if (source.bucket_elements != 0) {
@@ -85,7 +92,6 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
     }
     const auto* bytes = reinterpret_cast<const unsigned char*>(required(tensors, "tensors"));
     const uint32_t stride = size_of_struct(tensors, "tensors");
-    const auto text_of = [](const char* text) { return std::string(text != nullptr ? text : ""); };
     std::vector<optim::PlannedTensor> all;
     std::vector<int64_t> counts;
     for (int64_t i = 0; i < count; ++i) {
@@ -106,7 +112,7 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
         tensor.is_vector =
             source.ndim == 1 || (source.ndim == 0 && source.weight_dtype == MP_DTYPE_FP32);
         tensor.rule = rule_of(source.rule);
-        tensor.formats = {text_of(source.exp_avg_format), text_of(source.exp_avg_sq_format)};
+        tensor.formats = formats_of(source.state_formats);
         all.push_back(std::move(tensor));
         counts.push_back(source.count);
     }

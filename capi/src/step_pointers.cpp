@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A step on the caller's pointers, at once or prepared: mp_optimizer_step_pointers and mp_step_plan of optimizer.h.
+// A step on the caller's pointers, at once or prepared: step.h.
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -16,8 +16,10 @@ using namespace mp::capi;
 namespace {
 
 constexpr double kLeastGradScale = 0x1p-126;
-constexpr uint32_t kArgsFlags = kStepFlags | MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG |
-                                MP_STEP_SR_EXP_AVG_SQ | MP_HYPERPARAMETERS_EXPLICIT | kRuleFlags;
+constexpr uint32_t sr_state(int k) { return MP_STEP_SR_STATE << k; }
+constexpr uint32_t kStochastic =
+    MP_STEP_SR_PARAM | (sr_state(MP_MAX_RULE_STATES) - MP_STEP_SR_STATE);
+constexpr uint32_t kArgsFlags = kStepFlags | kStochastic | kRuleFlags;
 
 static_assert(MP_CODING_FP8_BLOCK == static_cast<int32_t>(Coding::block) &&
               MP_CODING_DYNAMIC8 == static_cast<int32_t>(Coding::dynamic8) &&
@@ -43,11 +45,10 @@ constexpr Part kParam = {"param", "param.dtype", false, false};
 constexpr Part kGrad = {"grad", "grad.dtype", false, false};
 constexpr Part kMaster = {"master", "master.dtype", true, false};
 constexpr Part kCompensation = {"compensation", "compensation.dtype"};
-static_assert(numerics::kMaxStates <= MP_STEP_STATES);
-constexpr Part kStates[MP_STEP_STATES] = {{"states[0]", "states[0].dtype"},
-                                          {"states[1]", "states[1].dtype"},
-                                          {"states[2]", "states[2].dtype"},
-                                          {"states[3]", "states[3].dtype"}};
+constexpr Part kStates[MP_MAX_RULE_STATES] = {{"states[0]", "states[0].dtype"},
+                                              {"states[1]", "states[1].dtype"},
+                                              {"states[2]", "states[2].dtype"},
+                                              {"states[3]", "states[3].dtype"}};
 
 Coding coding_of(const mp_array& array, const Part& part) {
     const auto coding = static_cast<Coding>(array.coding);
@@ -76,15 +77,8 @@ void read_slot(const mp_step_slot& slot, UpdateSegment& s) {
     read_array(slot.grad, kGrad, s.grad);
     read_array(slot.master, kMaster, s.master);
     read_array(slot.compensation, kCompensation, s.compensation);
-    for (int k = 0; k < MP_STEP_STATES; ++k) {
-        StepArray state;
-        read_array(slot.states[k], kStates[k], state);
-        if (k < numerics::kMaxStates) {
-            s.states[k] = state;
-        } else if (state.exists() || state.data != nullptr || state.scale_inv != nullptr ||
-                   state.coding != Coding::plain) {
-            fail(Code::invalid_argument, "states[%d] is given; no rule has so many", k);
-        }
+    for (int k = 0; k < MP_MAX_RULE_STATES; ++k) {
+        read_array(slot.states[k], kStates[k], s.states[k]);
     }
 }
 
@@ -217,8 +211,9 @@ optim::StepOptions options_of(const mp_step_args& args) {
     options.check_finite = (args.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
     options.zero_grad = (args.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
     options.stochastic_param = (args.flags & MP_STEP_SR_PARAM) != 0;
-    options.stochastic_states[0] = (args.flags & MP_STEP_SR_EXP_AVG) != 0;
-    options.stochastic_states[1] = (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0;
+    for (int k = 0; k < MP_MAX_RULE_STATES; ++k) {
+        options.stochastic_states[k] = (args.flags & sr_state(k)) != 0;
+    }
     return options;
 }
 
@@ -235,9 +230,19 @@ void check_count(const Stream& stream, const mp_step_args& args) {
     }
 }
 
+// A learning rate that was forgotten; one that is meant has its name, or a schedule gives another later.
+std::string lr_warning(const mp_step_args& args) {
+    const auto is_lr = [](const mp_hyper& one) { return std::string_view(one.name) == "lr"; };
+    const std::span<const mp_hyper> named = hypers_of(args);
+    const bool is_meant = args.lr != 0.0 || args.lr_pointer != nullptr ||
+                          args.hyper_pointer != nullptr ||
+                          std::any_of(named.begin(), named.end(), is_lr);
+    return is_meant ? std::string()
+                    : "step: args.lr is 0, so no weight moves; set it, or name it in hypers";
+}
+
 // Slots that share random bits: of one uid, with elements of the same numbers.
 std::string same_bits_warning(const mp_step_args& args, std::span<const UpdateSegment> segments) {
-    constexpr uint32_t kStochastic = MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG | MP_STEP_SR_EXP_AVG_SQ;
     if ((args.flags & kStochastic) == 0) {
         return {};
     }
@@ -272,17 +277,21 @@ bool is_first_step(const Stream& stream, const mp_step_args& args) {
 std::string warning_of(const mp_step_args& args, std::span<const UpdateSegment> segments) {
     numerics::GroupHyper hyper = hyper_of(args);
     hyper.device_values = args.hyper_pointer;
-    std::string warning = same_bits_warning(args, segments);
+    std::string warning = lr_warning(args);
+    if (warning.empty()) {
+        warning = same_bits_warning(args, segments);
+    }
     if (warning.empty()) {
         warning = optim::eps_warning(hyper);
     }
+    const int second = optim::second_moment(hyper.rule);
     for (const UpdateSegment& segment : segments) {
-        if (!warning.empty()) {
+        if (!warning.empty() || second < 0) {
             break;
         }
-        warning = optim::second_moment_warning(segment.states[1].format(),
-                                               (args.flags & MP_STEP_SR_EXP_AVG_SQ) != 0, hyper,
-                                               "MP_STEP_SR_EXP_AVG_SQ");
+        warning = optim::second_moment_warning(segment.states[second].format(),
+                                               (args.flags & sr_state(second)) != 0, hyper,
+                                               "MP_STEP_SR_STATE << " + std::to_string(second));
     }
     return warning;
 }
@@ -341,8 +350,9 @@ mp_status mp_step_plan_create(mp_context* context, const mp_step_args* args,
         const mp_step_args read = read_struct(args, "args");
         Slots arrays = read_slots(slots, slot_count, rule_of(read.rule));
         const std::string warning = warning_of(read, arrays.segments);
-        auto plan = std::make_shared<StepPlanObject>(StepPlanObject{
-            owner, read, plan_of(owner->stream(), read, std::move(arrays), nullptr), warning});
+        auto plan = std::make_shared<StepPlanObject>(
+            StepPlanObject{owner, read, plan_of(owner->stream(), read, std::move(arrays), nullptr),
+                           warning, kept_hypers(hypers_of(read), rule_of(read.rule))});
         complete(owner->stream());
         *out = make_handle<mp_step_plan>(std::move(plan));
         return warning.empty() ? MP_STATUS_OK : warn(warning);
@@ -379,6 +389,7 @@ mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_st
         object.plan.set(stream, hyper, options);
         object.checked_with = nullptr; // the next run looks again
         object.args = read;
+        object.hypers_told = kept_hypers(hypers_of(read), hyper.rule);
         const bool is_new = !warning.empty() && warning != object.told;
         object.told = std::move(warning);
         return is_new ? warn(object.told) : MP_STATUS_OK;
@@ -386,7 +397,13 @@ mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_st
 }
 
 mp_status mp_step_plan_get_args(const mp_step_plan* plan, mp_step_args* args) {
-    return boundary([&] { write_struct(args, object_of(plan, "plan")->args, "args"); });
+    return boundary([&] {
+        const std::shared_ptr<StepPlanObject> object = object_of(plan, "plan");
+        mp_step_args told = object->args;
+        told.hypers = object->hypers_told.data();
+        told.hyper_count = static_cast<int32_t>(object->hypers_told.size());
+        write_struct(args, told, "args");
+    });
 }
 
 mp_status mp_step_plan_get_stats(mp_step_plan* plan, mp_queue* queue, mp_optimizer_stats* stats) {

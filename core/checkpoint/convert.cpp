@@ -75,13 +75,13 @@ class Sum {
 // Numbers alone, so that ranks can send it as it is.
 struct Converter::Losses {
     Sum weights;
-    Sum first_moments;  // states with a sign
-    Sum second_moments; // states without
+    Sum states[numerics::kStateIdCount]; // by StateId
 
     void add(const Losses& other) {
         weights.add(other.weights);
-        first_moments.add(other.first_moments);
-        second_moments.add(other.second_moments);
+        for (std::size_t k = 0; k < std::size(states); ++k) {
+            states[k].add(other.states[k]);
+        }
     }
 };
 
@@ -108,7 +108,7 @@ Converter::Converter(const Manifest& manifest, const optim::Optimizer& target)
         const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
         for (int k = 0; k < rule.state_count; ++k) { // a group may have had its own
             const StoredTensor* state =
-                manifest.find(target.parameters()[i].name, rule.states[k].name);
+                manifest.find(target.parameters()[i].name, rule.state(k).name);
             formats.states[k] = state != nullptr ? state->format : formats.states[k];
         }
         saved_.push_back(
@@ -158,8 +158,11 @@ Conversion Converter::convert(Ranks& ranks) {
     for (const Losses& one : all) {
         sum.add(one);
     }
-    return {true, sum.weights.difference(), sum.first_moments.difference(),
-            sum.second_moments.difference()};
+    Conversion conversion = {true, sum.weights.difference(), {}};
+    for (std::size_t k = 0; k < std::size(sum.states); ++k) {
+        conversion.states[k] = sum.states[k].difference();
+    }
+    return conversion;
 }
 
 void Converter::convert_one(int32_t index, Losses& losses) {
@@ -181,8 +184,7 @@ void Converter::convert_one(int32_t index, Losses& losses) {
     move("fp32_param", losses.weights);
     const numerics::RuleInfo rule = numerics::rule_info(live.formats.rule);
     for (int k = 0; k < rule.state_count; ++k) {
-        move(rule.states[k].name,
-             rule.states[k].is_signed ? losses.first_moments : losses.second_moments);
+        move(rule.state(k).name, losses.states[static_cast<std::size_t>(rule.states[k])]);
     }
     plan_copies(fresh.place, live);
 }

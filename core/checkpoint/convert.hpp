@@ -20,8 +20,7 @@ struct Difference {
 struct Conversion {
     bool happened = false;
     Difference weights; // fp32_param: with master weight, remainder or compensation
-    Difference exp_avg;
-    Difference exp_avg_sq;
+    Difference states[numerics::kStateIdCount]; // by StateId
 };
 
 // One parameter's elements that are here, in states that no optimizer owns.

@@ -88,11 +88,9 @@ class StatefulOptimizer final : public Stateful {
         for (std::size_t g = 0; g < counts.groups.size(); ++g) {
             const numerics::GroupHyper& hyper = counts.groups[g];
             const std::string group = "group" + std::to_string(g) + ".";
-            add(catalog, group + "lr", bits_of(hyper.lr));
-            add(catalog, group + "beta1", bits_of(hyper.beta1));
-            add(catalog, group + "beta2", bits_of(hyper.beta2));
-            add(catalog, group + "eps", bits_of(hyper.eps));
-            add(catalog, group + "weight_decay", bits_of(hyper.weight_decay));
+            for (const numerics::HyperName& known : numerics::kHyperNames) {
+                add(catalog, group + known.name, bits_of(hyper.*known.value));
+            }
             add(catalog, group + "rule", static_cast<uint32_t>(hyper.rule));
             add(catalog, group + "flags",
                 (hyper.maximize ? 2U : 0U) | (hyper.bias_correction ? 4U : 0U) |
@@ -155,11 +153,9 @@ class StatefulOptimizer final : public Stateful {
         for (uint64_t g = 0; g < groups; ++g) {
             const Numbers group(manifest, "optimizer.group" + std::to_string(g) + ".");
             numerics::GroupHyper hyper;
-            hyper.lr = group.number("lr");
-            hyper.beta1 = group.number("beta1");
-            hyper.beta2 = group.number("beta2");
-            hyper.eps = group.number("eps");
-            hyper.weight_decay = group.number("weight_decay");
+            for (const numerics::HyperName& known : numerics::kHyperNames) {
+                hyper.*known.value = group.number(known.name);
+            }
             const uint64_t flags = group.bits("flags");
             if (flags > 15) {
                 fail(Code::corrupt_data, "checkpoint: a group has flags that are not known");
@@ -204,7 +200,7 @@ class StatefulOptimizer final : public Stateful {
                                     uint64_t flags) {
         const bool is_old = manifest.minor == 0 && !group.has("rule");
         const uint64_t number = is_old ? flags & 1 : group.bits("rule");
-        if (number > UINT32_MAX || !numerics::is_rule(static_cast<uint32_t>(number))) {
+        if (number >= numerics::kRuleCount) {
             fail(Code::corrupt_data, "checkpoint: a group has a rule that is not known");
         }
         return static_cast<numerics::RuleId>(number);

@@ -28,9 +28,8 @@ struct BlockValues {
 };
 
 KOKKOS_INLINE_FUNCTION bool has_block_arrays(const UpdateSegment& s) {
-    static_assert(numerics::kMaxStates == 2);
-    return has_blocks(s.states[0].coding) || has_blocks(s.states[1].coding) ||
-           has_blocks(s.compensation.coding);
+    return has_blocks(s.compensation.coding) ||
+           numerics::any_state([&](int k) MP_INLINED { return has_blocks(s.states[k].coding); });
 }
 
 // One array kept in blocks, of which it is told the parts: the elements of a tile of n, which begins at element i.

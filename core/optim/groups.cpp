@@ -34,7 +34,7 @@ template <typename T> void make_room(std::vector<T>& list) {
 
 } // namespace
 
-int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats& formats) {
+int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const FormatsOfGroup& formats) {
     check_hyper(hyper);
     const recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
     make_room(lr_tensors_); // so that only the first of the three can fail
@@ -47,13 +47,13 @@ int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const MomentFormats&
 }
 
 std::string second_moment_warning(StateFormat format, bool is_stochastic,
-                                  const numerics::GroupHyper& hyper, const char* remedy) {
-    if (has_second_moment(hyper.rule) && format == DType::fp16) {
+                                  const numerics::GroupHyper& hyper, const std::string& remedy) {
+    if (format == DType::fp16) {
         return "optimizer: fp16 second moments underflow for gradients below 2.4e-4 and are "
                "infinite for those above 256, whose weights then stay; use bf16 or fp32, or "
                "fp16_scaled";
     }
-    if (!has_second_moment(hyper.rule) || format != DType::bf16 || is_stochastic ||
+    if (format != DType::bf16 || is_stochastic ||
         hyper.beta2 <= recipe::kLargestBeta2ForNearestBf16) {
         return {};
     }
@@ -64,7 +64,7 @@ std::string second_moment_warning(StateFormat format, bool is_stochastic,
 }
 
 std::string eps_warning(const numerics::GroupHyper& hyper) {
-    const bool is_read = has_second_moment(hyper.rule) && hyper.device_values == nullptr;
+    const bool is_read = second_moment(hyper.rule) >= 0 && hyper.device_values == nullptr;
     return is_read && static_cast<float>(hyper.eps) == 0.0F
                ? "optimizer: eps is 0 in fp32: elements whose gradients have all been 0 become NaN "
                  "(0 / 0); set it to 1e-8, say"
@@ -81,10 +81,15 @@ std::string ParamGroups::eps_warning() const {
 }
 
 std::string ParamGroups::warning(int32_t group) const {
-    const recipe::Recipe& own = recipe(group);
-    return second_moment_warning(own.exp_avg_sq,
-                                 own.exp_avg_sq_rounding != recipe::RoundingMode::nearest,
-                                 hyper(group), "optimizer.exp_avg_sq.rounding to stochastic");
+    const numerics::RuleInfo rule = numerics::rule_info(hyper(group).rule);
+    const int second = second_moment(hyper(group).rule);
+    if (second < 0) {
+        return {};
+    }
+    const recipe::StatePolicy& state = recipe(group).state(rule.states[second]);
+    return second_moment_warning(
+        state.format, state.rounding != recipe::RoundingMode::nearest, hyper(group),
+        std::string("optimizer.") + rule.state(second).name + ".rounding to stochastic");
 }
 
 void ParamGroups::check(int32_t group, bool may_be_all) const {

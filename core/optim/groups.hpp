@@ -19,7 +19,7 @@ const float* scalar_address(const Tensor* tensor, const Device& device, const ch
 
 // Of second moments that can only grow, or in fp16; empty where there is nothing to say. `remedy`: "set" what helps.
 std::string second_moment_warning(StateFormat format, bool is_stochastic,
-                                  const numerics::GroupHyper& hyper, const char* remedy);
+                                  const numerics::GroupHyper& hyper, const std::string& remedy);
 // Of an eps that is 0, where it is a number of the host's and the rule divides.
 std::string eps_warning(const numerics::GroupHyper& hyper);
 
@@ -28,7 +28,7 @@ class ParamGroups {
     ParamGroups(const recipe::Recipe& recipe, const Device& device)
         : recipe_(recipe), device_(&device) {}
 
-    int32_t add(const numerics::GroupHyper& hyper, const MomentFormats& formats = {});
+    int32_t add(const numerics::GroupHyper& hyper, const FormatsOfGroup& formats = {});
     [[nodiscard]] std::size_t size() const noexcept { return hyper_.size(); }
     [[nodiscard]] const std::vector<numerics::GroupHyper>& hyper() const noexcept { return hyper_; }
     [[nodiscard]] const numerics::GroupHyper& hyper(int32_t group) const {

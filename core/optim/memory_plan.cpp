@@ -22,7 +22,7 @@ void add_states(MemoryReport& report, const StateFormats& formats, int64_t count
     report.master += format_bytes(formats.master, count);
     const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
     for (int k = 0; k < rule.state_count; ++k) {
-        report.of_state(rule.states[k].is_signed) += format_bytes(formats.states[k], count);
+        report.of(rule.states[k]) += format_bytes(formats.states[k], count);
     }
     report.compensation += format_bytes(formats.compensation, count);
 }
@@ -38,8 +38,8 @@ StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int
     formats.rule = rule;
     const numerics::RuleInfo info = numerics::rule_info(rule);
     for (int k = 0; k < info.state_count; ++k) {
-        const StateFormat asked = info.states[k].is_signed ? recipe.exp_avg : recipe.exp_avg_sq;
-        formats.states[k] = state_format(choose(asked), count, recipe.block_min_elements);
+        formats.states[k] = state_format(choose(recipe.state(info.states[k]).format), count,
+                                         recipe.block_min_elements);
     }
     if (narrow) {
         formats.compensation = state_format(recipe.compensation, count, recipe.block_min_elements);
@@ -50,29 +50,27 @@ StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int
     return formats;
 }
 
-recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& formats,
+recipe::Recipe with_formats(const recipe::Recipe& recipe, const FormatsOfGroup& formats,
                             numerics::RuleId rule) {
-    if (!formats.exp_avg_sq.empty() && !has_second_moment(rule)) {
-        fail(Code::invalid_argument,
-             "optimizer: exp_avg_sq_format is '%.64s', but %s has no second moment; leave it NULL",
-             formats.exp_avg_sq.c_str(), numerics::rule_info(rule).name);
-    }
+    const numerics::RuleInfo info = numerics::rule_info(rule);
     recipe::Recipe own = recipe;
-    const auto set = [&own](const char* key, const std::string& format,
-                            StateFormat recipe::Recipe::*member,
-                            recipe::RoundingMode recipe::Recipe::*rounding) {
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        const std::string& format = formats[static_cast<std::size_t>(k)];
         if (format.empty()) {
-            return;
+            continue;
         }
+        if (k >= info.state_count) {
+            fail(Code::invalid_argument,
+                 "optimizer: state_formats[%d] is '%.64s', but %s keeps %d state(s); leave it NULL",
+                 k, format.c_str(), info.name, info.state_count);
+        }
+        const std::string key = std::string("optimizer.") + info.state(k).name + ".dtype";
         recipe::set_key(own, recipe::find_key(key), format);
-        if (own.*member == DType::fp32) {
-            own.*rounding = recipe::RoundingMode::nearest;
+        recipe::StatePolicy& state = own.state(info.states[k]);
+        if (state.format == DType::fp32) {
+            state.rounding = recipe::RoundingMode::nearest;
         }
-    };
-    set("optimizer.exp_avg.dtype", formats.exp_avg, &recipe::Recipe::exp_avg,
-        &recipe::Recipe::exp_avg_rounding);
-    set("optimizer.exp_avg_sq.dtype", formats.exp_avg_sq, &recipe::Recipe::exp_avg_sq,
-        &recipe::Recipe::exp_avg_sq_rounding);
+    }
     recipe::check_recipe(own);
     return own;
 }

@@ -3,7 +3,10 @@
 // held, and those that ranks send.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <iterator>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,16 +23,21 @@ struct MemoryReport {
     int64_t weight = 0;
     int64_t master = 0;
     int64_t grad = 0;
-    int64_t exp_avg = 0;    // first moments: states with a sign
-    int64_t exp_avg_sq = 0; // second moments: states without
+    int64_t states[numerics::kStateIdCount] = {}; // by StateId
     int64_t compensation = 0;
     int64_t reduced_grad = 0; // sums over ranks
 
-    [[nodiscard]] int64_t& of_state(bool is_signed) noexcept {
-        return is_signed ? exp_avg : exp_avg_sq;
+    [[nodiscard]] int64_t& of(numerics::StateId state) noexcept {
+        return states[static_cast<std::size_t>(state)];
+    }
+    [[nodiscard]] int64_t of(numerics::StateId state) const noexcept {
+        return states[static_cast<std::size_t>(state)];
+    }
+    [[nodiscard]] int64_t of_states() const noexcept {
+        return std::accumulate(std::begin(states), std::end(states), int64_t{0});
     }
     [[nodiscard]] int64_t total() const noexcept {
-        return weight + master + grad + exp_avg + exp_avg_sq + compensation + reduced_grad;
+        return weight + master + grad + of_states() + compensation + reduced_grad;
     }
 };
 
@@ -44,20 +52,15 @@ struct StateFormats {
 };
 
 // For a parameter of `weight` format with so many elements, stepped by a rule: of the whole parameter, however it is cut
-// between ranks, so that the cut does not decide the formats. Signed states are first moments to a recipe, others second
-// moments.
+// between ranks, so that the cut does not decide the formats.
 StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int64_t count,
                            numerics::RuleId rule);
 
-// What the moments of a group of parameters are kept in, as the recipe's keys say it; empty: what the recipe says.
-struct MomentFormats {
-    std::string exp_avg;
-    std::string exp_avg_sq;
-
-    bool operator==(const MomentFormats&) const = default;
-};
+// What the states of a group of parameters are kept in, in its rule's order, as the recipe's keys say it; empty: what the
+// recipe says.
+using FormatsOfGroup = std::array<std::string, numerics::kMaxStates>;
 // The recipe of such a group. A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
-recipe::Recipe with_formats(const recipe::Recipe& recipe, const MomentFormats& formats,
+recipe::Recipe with_formats(const recipe::Recipe& recipe, const FormatsOfGroup& formats,
                             numerics::RuleId rule);
 
 // What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
@@ -75,7 +78,7 @@ struct PlannedTensor {
     DType weight = DType::none; // none: the recipe's; fp32; or fp8 codes that ranks gather
     bool is_vector = false;     // of one dimension
     numerics::RuleId rule = numerics::RuleId::adamw;
-    MomentFormats formats; // of its group
+    FormatsOfGroup formats; // of its group
 };
 std::vector<PlannedTensor> planned_tensors(std::span<const int64_t> counts, numerics::RuleId rule);
 

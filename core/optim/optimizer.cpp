@@ -157,16 +157,19 @@ void Optimizer::make_plan(Stream& stream, const Cohorts& cohorts) {
 void Optimizer::log_memory() const noexcept {
     context_->log(LogLevel::info, [&] {
         const MemoryReport held = parameters_.memory();
+        std::string states;
+        for (int k = 0; k < numerics::kStateIdCount; ++k) {
+            states.append(numerics::kStateSpecs[k].name).append(" ");
+            states.append(std::to_string(held.states[k])).append(", ");
+        }
         TextLine<400> line;
         line.set(
             "optimizer: %d parameter(s) of %lld elements; bytes here: weights %lld, masters %lld, "
-            "gradients %lld, first moments %lld, second moments %lld, compensations %lld, sums "
-            "over ranks %lld%s",
+            "gradients %lld, %scompensations %lld, sums over ranks %lld%s",
             parameters_.count(), static_cast<long long>(held.parameter_count),
             static_cast<long long>(held.weight), static_cast<long long>(held.master),
-            static_cast<long long>(held.grad), static_cast<long long>(held.exp_avg),
-            static_cast<long long>(held.exp_avg_sq), static_cast<long long>(held.compensation),
-            static_cast<long long>(held.reduced_grad),
+            static_cast<long long>(held.grad), states.c_str(),
+            static_cast<long long>(held.compensation), static_cast<long long>(held.reduced_grad),
             options_.offload ? "; states are the host's" : "");
         return std::string(line.c_str());
     });
@@ -201,8 +204,13 @@ StepOptions Optimizer::step_options() const {
         guard_.add_to(options);
     }
     options.stochastic_param = recipe_.weight_rounding == recipe::RoundingMode::stochastic;
-    options.stochastic_states[0] = recipe_.exp_avg_rounding == recipe::RoundingMode::stochastic;
-    options.stochastic_states[1] = recipe_.exp_avg_sq_rounding == recipe::RoundingMode::stochastic;
+    for (const numerics::GroupHyper& group : groups_.hyper()) {
+        const numerics::RuleInfo rule = numerics::rule_info(group.rule);
+        for (int k = 0; k < rule.state_count; ++k) {
+            options.stochastic_states[k] =
+                recipe_.state(rule.states[k]).rounding == recipe::RoundingMode::stochastic;
+        }
+    }
     return options;
 }
 

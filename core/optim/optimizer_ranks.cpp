@@ -21,8 +21,8 @@ void add_number(system::Fnv64& hash, double x) { hash.add(numerics::bits_from_do
 
 uint64_t hash_of(const numerics::GroupHyper& hyper) {
     system::Fnv64 hash;
-    for (const double x : {hyper.lr, hyper.beta1, hyper.beta2, hyper.eps, hyper.weight_decay}) {
-        add_number(hash, x);
+    for (const numerics::HyperName& known : numerics::kHyperNames) {
+        add_number(hash, hyper.*known.value);
     }
     hash.add(static_cast<int64_t>(hyper.rule));
     for (const bool flag : {hyper.maximize, hyper.bias_correction, hyper.enabled}) {

@@ -11,7 +11,6 @@ namespace mp::optim {
 namespace {
 
 using Use = MemoryRanges::Use;
-constexpr std::size_t kHyperValues = 5; // of numerics::GroupHyper::device_values
 using Segments = std::span<const UpdateSegment>;
 
 // An array of all segments, and the scales of those that have some.
@@ -40,12 +39,14 @@ void add_arrays(MemoryRanges& ranges, Segments segments, const char* name, Use u
 }
 
 // Single numbers in device memory that the kernels read, or count in.
-void add_controls(MemoryRanges& ranges, const StepControls& controls) {
+void add_controls(MemoryRanges& ranges, const StepControls& controls,
+                  const numerics::RuleInfo& rule) {
     const auto add = [&ranges](const char* name, Use use, const void* data, std::size_t bytes) {
         ranges.add(name, use, data, static_cast<int64_t>(bytes));
     };
     add("args.lr_pointer", Use::read, controls.lr, sizeof(float));
-    add("args.hyper_pointer", Use::read, controls.hyper_values, kHyperValues * sizeof(double));
+    add("args.hyper_pointer", Use::read, controls.hyper_values,
+        static_cast<std::size_t>(rule.hyper_count) * sizeof(double));
     add("args.grad_scale_pointer", Use::read, controls.grad_scale, sizeof(float));
     add("args.grad_mul_pointer", Use::read, controls.grad_mul, sizeof(float));
     add("args.step_pointer", Use::written, controls.step, sizeof(int64_t));
@@ -75,14 +76,14 @@ void check_no_overlap(Segments segments, numerics::RuleId rule, bool zero_grad,
     add("grad", zero_grad ? Use::written : Use::read, Use::read,
         [](const Segment& s) -> const StepArray& { return s.grad; });
     for (int k = 0; k < info.state_count; ++k) {
-        add(info.states[k].name, Use::written, Use::written,
+        add(info.state(k).name, Use::written, Use::written,
             [k](const Segment& s) -> const StepArray& { return s.states[k]; });
     }
     add("compensation", Use::written, Use::written,
         [](const Segment& s) -> const StepArray& { return s.compensation; });
     add("master", Use::written, Use::written,
         [](const Segment& s) -> const StepArray& { return s.master; });
-    add_controls(ranges, controls);
+    add_controls(ranges, controls, info);
     ranges.check("step", "slot");
 }
 

@@ -173,8 +173,8 @@ StoredState ParamStates::stored(const Kept& kept, StateFormat format, bool is_si
 
 StoredState ParamStates::find(std::string_view name) const noexcept {
     for (int k = 0; k < rule().state_count; ++k) {
-        if (name == rule().states[k].name) {
-            return stored(states_[k], formats_.states[k], rule().states[k].is_signed);
+        if (const numerics::StateSpec& state = rule().state(k); name == state.name) {
+            return stored(states_[k], formats_.states[k], state.is_signed);
         }
     }
     return name == "compensation" && has_compensation()
@@ -195,7 +195,7 @@ std::vector<NamedTensor> ParamStates::list() const {
             kept.block_scales != nullptr ? kept.block_scales : scale_of(kept.codes));
     };
     for (int k = 0; k < rule().state_count; ++k) {
-        add_kept(rule().states[k].name, states_[k]);
+        add_kept(rule().state(k).name, states_[k]);
     }
     add_kept("compensation", compensation_);
     add("master", master_);
@@ -206,7 +206,7 @@ std::vector<NamedTensor> ParamStates::list() const {
 void ParamStates::add_bytes(MemoryReport& report) const noexcept {
     report.master += bytes_of(master_);
     for (int k = 0; k < rule().state_count; ++k) {
-        report.of_state(rule().states[k].is_signed) +=
+        report.of(rule().states[k]) +=
             bytes_of(states_[k].codes) + bytes_of(states_[k].block_scales);
     }
     report.compensation += bytes_of(compensation_.codes) + bytes_of(compensation_.block_scales);

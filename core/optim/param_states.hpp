@@ -52,12 +52,16 @@ class ParamStates {
     [[nodiscard]] std::vector<NamedTensor> list() const;
     // Their codes, without scales.
     template <typename Body> void for_each(const Body& body) const {
-        for (const Tensor* state : {states_[0].codes.get(), states_[1].codes.get(),
-                                    compensation_.codes.get(), master_.get()}) {
+        const auto visit = [&body](const std::shared_ptr<Tensor>& state) {
             if (state != nullptr) {
                 body(*state);
             }
+        };
+        for (const Kept& state : states_) {
+            visit(state.codes);
         }
+        visit(compensation_.codes);
+        visit(master_);
     }
     void add_bytes(MemoryReport& report) const noexcept;
     [[nodiscard]] const StateFormats& formats() const noexcept { return formats_; }

@@ -39,7 +39,7 @@ std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
     add("param", place.weight, place.param.ref.data, place.param.scale_inv);
     const numerics::RuleInfo rule = numerics::rule_info(place.formats.rule);
     for (int k = 0; k < rule.state_count; ++k) {
-        add(rule.states[k].name, place.formats.states[k], s.states[k].data, s.states[k].scale_inv);
+        add(rule.state(k).name, place.formats.states[k], s.states[k].data, s.states[k].scale_inv);
     }
     add("compensation", place.formats.compensation, s.compensation.data, s.compensation.scale_inv);
     add("master", place.formats.master, s.master.data, s.master.scale_inv);

@@ -69,7 +69,7 @@ void write_weight(Stream& stream, const ParamStates& states, const TensorSlice& 
     std::string names;
     const numerics::RuleInfo rule = numerics::rule_info(states.formats().rule);
     for (int k = 0; k < rule.state_count; ++k) {
-        names += std::string(rule.states[k].name) + ", ";
+        names += std::string(rule.state(k).name) + ", ";
     }
     fail(Code::unknown_name,
          "optimizer: parameter '%s' has no values of '%.64s'; it has: %sfp32_param%s",
@@ -82,8 +82,9 @@ void check_numbers(const ParamStates& states, const std::string& name,
                    const std::vector<float>& values, const std::string& owner) {
     const numerics::RuleInfo rule = numerics::rule_info(states.formats().rule);
     const bool is_signed =
-        std::none_of(rule.states, rule.states + rule.state_count,
-                     [&](const numerics::StateSpec& s) { return name == s.name && !s.is_signed; });
+        std::none_of(rule.states, rule.states + rule.state_count, [&](numerics::StateId state) {
+            return name == state_spec(state).name && !state_spec(state).is_signed;
+        });
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (!std::isfinite(values[i]) || (!is_signed && values[i] < 0.0F)) {
             fail(Code::invalid_argument,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "device/update_supports.hpp"
 #include "runtime/select.hpp"
 
 namespace mp::optim {
@@ -65,18 +66,6 @@ void check_role(const Role& role, const StepArray& a, int64_t count, const char*
     }
 }
 
-// Computable, but it does not train: fp8 with one scale for second moments.
-void check_second_moment(const char* state, const StepArray& a, const char* name) {
-    if (a.format() == StateFormat(DType::fp8_e4m3, Coding::scaled)) {
-        fail(Code::invalid_dtype,
-             "%s: %s is fp8_e4m3 with one scale, which holds second moments with a ratio "
-             "of at most 2.3e5, that is gradients with a ratio of 479; smaller ones become 0 and "
-             "the next step of their parameter is thousands of times too large; use fp16 with a "
-             "scale, or fp8_e4m3 in blocks",
-             name, state);
-    }
-}
-
 void check_states(const UpdateSegment& s, const char* name, numerics::RuleId rule) {
     const numerics::RuleInfo info = numerics::rule_info(rule);
     for (int k = 0; k < numerics::kMaxStates; ++k) {
@@ -84,39 +73,30 @@ void check_states(const UpdateSegment& s, const char* name, numerics::RuleId rul
         if (k >= info.state_count) {
             if (a.exists() || a.data != nullptr || a.scale_inv != nullptr ||
                 a.coding != Coding::plain) {
-                fail(Code::invalid_argument, "%s: there is state %d, but %s has %d", name, k + 1,
+                fail(Code::invalid_argument, "%s: states[%d] is given, but %s keeps %d", name, k,
                      info.name, info.state_count);
             }
             continue;
         }
-        const numerics::StateSpec& state = info.states[k];
-        if (!state.is_signed) {
-            check_second_moment(state.name, a, name);
+        const numerics::StateSpec& state = info.state(k);
+        for (const StateCondition& condition : kStateConditions) {
+            if (!condition.holds(a.format(), state.is_signed, false)) {
+                fail(Code::invalid_dtype, "%s: %s %s", name, state.name, condition.reason);
+            }
         }
         check_role({state.name, kForState}, a, s.count, name);
     }
 }
 
 void check_weights(const UpdateSegment& s, const char* name) {
-    if (s.master.dtype != DType::none && s.compensation.dtype != DType::none) {
-        fail(Code::invalid_argument,
-             "%s: both master and compensation are given; a master weight loses nothing, choose "
-             "one",
-             name);
-    }
-    if (s.param.scale_inv != nullptr && s.compensation.dtype != DType::none) {
-        fail(Code::invalid_argument,
-             "%s: a compensation is given for a parameter with a scale; it belongs to parameters "
-             "without one",
-             name);
+    const StepLayout layout = layout_of(s);
+    for (const LayoutCondition& condition : kLayoutConditions) {
+        if (!condition.holds(layout)) {
+            fail(condition.code, "%s: %s", name, condition.reason);
+        }
     }
     if (s.has_remainder() && s.master.scale_inv != nullptr) {
         fail(Code::invalid_dtype, "%s: a remainder has a scale; it is int16 without one", name);
-    }
-    if (s.has_remainder() && s.param.format() != DType::bf16) {
-        fail(Code::invalid_dtype,
-             "%s: a remainder is int16 beside a bf16 parameter without a scale, not beside %s",
-             name, format_name(s.param.format()));
     }
 }
 
@@ -129,14 +109,18 @@ void check_range(const char* name, double value, double below) {
 
 } // namespace
 
-bool has_second_moment(numerics::RuleId rule) {
+int second_moment(numerics::RuleId rule) {
     const numerics::RuleInfo info = numerics::rule_info(rule);
-    return std::any_of(info.states, info.states + info.state_count,
-                       [](const numerics::StateSpec& state) { return !state.is_signed; });
+    for (int k = 0; k < info.state_count; ++k) {
+        if (!info.state(k).is_signed) {
+            return k;
+        }
+    }
+    return -1;
 }
 
 void check_hyper(const numerics::GroupHyper& hyper) {
-    if (!numerics::is_rule(static_cast<uint32_t>(hyper.rule))) {
+    if (static_cast<uint32_t>(hyper.rule) >= numerics::kRuleCount) {
         fail(Code::invalid_argument, "optimizer: there is no rule with number %u",
              static_cast<unsigned>(hyper.rule));
     }
@@ -150,9 +134,8 @@ void check_hyper(const numerics::GroupHyper& hyper) {
         if (const numerics::HyperSpec* const read = find_hyper(rule, known.value);
             read != nullptr) {
             check_range(known.name, value, read->limit);
-        } else if (!numerics::is_left_alone(value, numerics::GroupHyper{}.*known.value)) {
-            fail(Code::invalid_argument,
-                 "optimizer: rule %s: it has no %s; leave it 0 or as it is by default", rule.name,
+        } else if (!numerics::is_left_alone(known.value, value)) {
+            fail(Code::invalid_argument, "optimizer: rule %s: it has no %s; leave it 0", rule.name,
                  known.name);
         }
     }
@@ -251,8 +234,8 @@ OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& opti
     update.table = plan.table();
     update.seed = options.seed;
     update.stochastic_param = options.stochastic_param;
-    update.stochastic_states[0] = options.stochastic_states[0];
-    update.stochastic_states[1] = options.stochastic_states[1];
+    std::copy(std::begin(options.stochastic_states), std::end(options.stochastic_states),
+              update.stochastic_states);
     update.zero_grad = options.zero_grad;
     update.scaling = plan.scaling();
     return update;

@@ -30,8 +30,8 @@ struct StepOptions {
 // Whether a step reads the gradients first.
 bool needs_stats(const StepOptions& options, const scaler::LossScaler* scaler);
 
-// Whether a rule keeps a state without a sign.
-bool has_second_moment(numerics::RuleId rule);
+// Which of a rule's states has no sign; -1: none.
+int second_moment(numerics::RuleId rule);
 // Throws invalid_argument for hyperparameters outside their domain.
 void check_hyper(const numerics::GroupHyper& hyper);
 // Throws for dtypes that cannot be combined, and for pointers that are missing or not aligned.

@@ -78,6 +78,30 @@ constexpr Key format_key(const char* name, const char* allowed, const char* text
             }};
 }
 
+template <numerics::StateId kState>
+constexpr Key state_format_key(const char* name, const char* allowed, const char* text) {
+    return {name,
+            KeyType::string,
+            allowed,
+            text,
+            [](const Recipe& recipe) { return format_name(recipe.state(kState).format); },
+            [](Recipe& recipe, const std::string& value) {
+                recipe.state(kState).format = parse_format(value);
+            }};
+}
+
+template <numerics::StateId kState>
+constexpr Key state_rounding_key(const char* name, const char* allowed, const char* text) {
+    return {name,
+            KeyType::string,
+            allowed,
+            text,
+            [](const Recipe& recipe) { return name_of(recipe.state(kState).rounding); },
+            [](Recipe& recipe, const std::string& value) {
+                set_by_name(recipe.state(kState).rounding, value);
+            }};
+}
+
 // An enumeration of Recipe.
 template <auto Recipe::*Member>
 constexpr Key choice_key(const char* name, const char* allowed, const char* text) {
@@ -169,7 +193,7 @@ constexpr std::size_t kMostPatternBytes = 4096;
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
 constexpr const char* kReduceTypes = "fp32|fp16|bf16|fp8_e4m3|fp8_e5m2";
-constexpr const char* kMomentRoundings = "nearest|stochastic";
+constexpr const char* kStateRoundings = "nearest|stochastic";
 // The formats of dtype/state_formats.def that an array of this role may have, as "one|other".
 struct FormatNames {
     char text[256] = {};
@@ -196,7 +220,7 @@ constexpr FormatNames names_for(FormatRoles role, const char* first = "") {
 constexpr FormatNames kWeightFormats = names_for(kForParam);
 constexpr FormatNames kMasterFormats = names_for(kForMaster, "none");
 constexpr FormatNames kGradFormats = names_for(kForGrad);
-constexpr FormatNames kMomentFormats = names_for(kForState);
+constexpr FormatNames kStateFormats = names_for(kForState);
 constexpr FormatNames kCompensationFormats = names_for(kForCompensation, "none");
 constexpr double kMaxScale = 3.4e38;
 
@@ -241,9 +265,10 @@ const std::array kKeys = {
                                            "scales of fp8 gradients on the wire"),
     dtype_key<&Recipe::weight_gather>("weight.gather.dtype", kFloatTypes,
                                       "weights on the wire when sharded"),
-    format_key<&Recipe::exp_avg>("optimizer.exp_avg.dtype", kMomentFormats.text, "first moment"),
-    format_key<&Recipe::exp_avg_sq>("optimizer.exp_avg_sq.dtype", kMomentFormats.text,
-                                    "second moment"),
+#define X(number, id, is_signed, what)                                                             \
+    state_format_key<numerics::StateId::id>("optimizer." #id ".dtype", kStateFormats.text, what),
+#include "numerics/rules/states.def"
+#undef X
     format_key<&Recipe::compensation>("optimizer.compensation.dtype", kCompensationFormats.text,
                                       "Kahan compensation"),
     count_key<&Recipe::block_min_elements>(
@@ -252,10 +277,11 @@ const std::array kKeys = {
     choice_key<&Recipe::weight_rounding>("optimizer.weight.rounding",
                                          "nearest|stochastic|nearest_away",
                                          "rounding of updated weights"),
-    choice_key<&Recipe::exp_avg_rounding>("optimizer.exp_avg.rounding", kMomentRoundings,
-                                          "rounding of first moments"),
-    choice_key<&Recipe::exp_avg_sq_rounding>("optimizer.exp_avg_sq.rounding", kMomentRoundings,
-                                             "rounding of second moments"),
+#define X(number, id, is_signed, what)                                                             \
+    state_rounding_key<numerics::StateId::id>("optimizer." #id ".rounding", kStateRoundings,       \
+                                              "rounding of " what "s"),
+#include "numerics/rules/states.def"
+#undef X
     fp8_choice<&Fp8Policy::scaling>("fp8.scaling",
                                     "none|delayed|tensorwise|rowwise|rowwise_gw_hp|block|mx",
                                     "how the operands of fp8 products are scaled"),

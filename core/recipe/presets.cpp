@@ -42,8 +42,9 @@ Recipe bf16_pure() {
     recipe.grad = DType::bf16;
     recipe.grad_reduce = DType::fp32;
     recipe.weight_gather = DType::bf16;
-    recipe.exp_avg = DType::bf16;
-    recipe.exp_avg_sq = DType::bf16;
+    for (StatePolicy& state : recipe.states) {
+        state.format = DType::bf16;
+    }
     return recipe;
 }
 
@@ -56,7 +57,7 @@ Recipe bf16_pure_kahan() {
 Recipe bf16_pure_sr() {
     Recipe recipe = bf16_pure();
     recipe.weight_rounding = RoundingMode::stochastic;
-    recipe.exp_avg_sq_rounding = RoundingMode::stochastic;
+    recipe.state(numerics::StateId::exp_avg_sq).rounding = RoundingMode::stochastic;
     return recipe;
 }
 
@@ -105,7 +106,7 @@ Recipe fp16_amp() {
 // for a model in bf16.
 Recipe bf16_any_precision() {
     Recipe recipe = bf16_pure();
-    recipe.exp_avg = DType::fp32;
+    recipe.state(numerics::StateId::exp_avg).format = DType::fp32;
     return recipe;
 }
 
@@ -171,8 +172,11 @@ Recipe msamp_o1() {
 
 Recipe msamp_o2() {
     Recipe recipe = msamp_o1();
-    recipe.exp_avg = {DType::fp8_e4m3, Coding::scaled};
-    recipe.exp_avg_sq = {DType::fp16, Coding::scaled};
+    for (int k = 0; k < numerics::kStateIdCount; ++k) {
+        recipe.states[k].format = numerics::kStateSpecs[k].is_signed
+                                      ? StateFormat(DType::fp8_e4m3, Coding::scaled)
+                                      : StateFormat(DType::fp16, Coding::scaled);
+    }
     return recipe;
 }
 

@@ -8,6 +8,7 @@
 
 #include "dtype/state_format.hpp"
 #include "numerics/loss_scale.hpp"
+#include "numerics/rules/rule.hpp"
 #include "recipe/fp8_policy.hpp"
 
 namespace mp::recipe {
@@ -28,6 +29,12 @@ struct ScalerPolicy {
     numerics::LossScaleRule rule;
 };
 
+// Of one of the states that rules keep.
+struct StatePolicy {
+    StateFormat format = DType::fp32;
+    RoundingMode rounding = RoundingMode::nearest;
+};
+
 struct Recipe {
     DType fprop = DType::fp32; // GEMM operands, by role, where they are not fp8
     DType dgrad = DType::fp32;
@@ -38,16 +45,20 @@ struct Recipe {
     DType grad_reduce = DType::fp32;
     ReduceScale grad_reduce_scale = ReduceScale::shared; // where that is fp8
     DType weight_gather = DType::fp32;
-    StateFormat exp_avg = DType::fp32;
-    StateFormat exp_avg_sq = DType::fp32;
+    StatePolicy states[numerics::kStateIdCount]; // by StateId
     StateFormat compensation;
     int64_t block_min_elements =
         kSmallestBlockTensor; // smaller tensors keep fp32 states instead of blocks
     RoundingMode weight_rounding = RoundingMode::nearest;
-    RoundingMode exp_avg_rounding = RoundingMode::nearest;
-    RoundingMode exp_avg_sq_rounding = RoundingMode::nearest;
     Fp8Policy fp8;
     ScalerPolicy scaler;
+
+    [[nodiscard]] StatePolicy& state(numerics::StateId id) {
+        return states[static_cast<std::size_t>(id)];
+    }
+    [[nodiscard]] const StatePolicy& state(numerics::StateId id) const {
+        return states[static_cast<std::size_t>(id)];
+    }
 };
 
 // A bf16 second moment rounded to nearest cannot decrease when 1 - beta2 is below half an ulp (2^-9).

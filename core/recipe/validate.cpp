@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The combinations that cannot work, each with its reason.
+#include "device/step_conditions.hpp"
 #include "recipe/recipe.hpp"
 #include "status/status.hpp"
 
@@ -11,9 +12,9 @@ using numerics::ScaleRule;
 
 class Findings {
   public:
-    void need(bool holds, const char* text) {
+    void need(bool holds, std::string text) {
         if (!holds) {
-            list.emplace_back(text);
+            list.push_back(std::move(text));
         }
     }
     std::vector<std::string> list;
@@ -68,34 +69,35 @@ void find_weight_rounding_problems(const Recipe& r, Findings& found) {
         "to nearest");
     found.need(!is_stochastic || r.master == DType::none,
                "optimizer.weight.rounding is stochastic beside master weights: set it to nearest");
-    const bool has_fp32_master = r.master == DType::fp32 || r.master.coding == Coding::remainder;
-    found.need(
-        r.weight_rounding != RoundingMode::nearest_away ||
-            (r.weight == DType::bf16 && has_fp32_master),
-        "optimizer.weight.rounding is nearest_away, which is for bf16 weights made from fp32 "
-        "masters: set weight.dtype to bf16 and master.dtype to fp32 or remainder16, or the "
-        "rounding to nearest");
 }
 
-void find_scaled_state_problems(const Recipe& r, Findings& found) {
-    found.need(r.exp_avg_sq != StateFormat(DType::fp8_e4m3, Coding::scaled),
-               "optimizer.exp_avg_sq.dtype is fp8_e4m3_scaled: under one scale fp8 holds second "
-               "moments with a ratio of at most 2.3e5, that is gradients with a ratio of 479; "
-               "smaller ones become 0 and the next step of their parameter is thousands of times "
-               "too large; use fp16_scaled or fp8_e4m3_block256");
-    found.need(
-        r.master.coding != Coding::remainder || r.weight == DType::bf16,
-        "master.dtype is remainder16, the 16 bits that a bf16 weight lacks of an fp32 one, but "
-        "weight.dtype is not bf16; set it to bf16, or master.dtype to fp32");
-    found.need(r.exp_avg_rounding == RoundingMode::nearest || !r.exp_avg.is_map(),
-               "optimizer.exp_avg.rounding is stochastic for codes of a map (int8 and "
-               "int4), which are rounded to nearest only; set it to nearest");
-    found.need(r.exp_avg_sq_rounding == RoundingMode::nearest || !r.exp_avg_sq.is_map(),
-               "optimizer.exp_avg_sq.rounding is stochastic for codes of a map (int8 and "
-               "int4), which are rounded to nearest only; set it to nearest");
-    found.need(!r.weight.is_scaled() || r.compensation == DType::none,
-               "optimizer.compensation.dtype is set for scaled weights: Kahan compensates weights "
-               "without a scale; set it to none");
+// What no step can be made of.
+void find_layout_problems(const Recipe& r, Findings& found) {
+    StepLayout layout;
+    layout.param = r.weight;
+    layout.master = r.master;
+    layout.compensation = r.compensation;
+    layout.half_away = r.weight_rounding == RoundingMode::nearest_away;
+    layout.stochastic_param = r.weight_rounding == RoundingMode::stochastic;
+    for (const LayoutCondition& condition : kLayoutConditions) {
+        found.need(condition.holds(layout), std::string(condition.keys) + ": " + condition.reason);
+    }
+}
+
+void find_state_problems(const numerics::StateSpec& spec, const StatePolicy& state,
+                         Findings& found) {
+    const std::string key = std::string("optimizer.") + spec.name;
+    const bool is_stochastic = state.rounding != RoundingMode::nearest;
+    for (const StateCondition& condition : kStateConditions) {
+        found.need(condition.holds(state.format, spec.is_signed, is_stochastic),
+                   key + " " + condition.reason);
+    }
+    found.need(!is_stochastic || state.format != DType::fp32,
+               key + ".rounding is stochastic for an fp32 " + spec.text +
+                   ": nothing is rounded; set it to nearest");
+}
+
+void find_scaled_problems(const Recipe& r, Findings& found) {
     found.need(r.weight != StateFormat(DType::fp8_e4m3, Coding::scaled) || r.master.exists() ||
                    r.weight_rounding == RoundingMode::stochastic,
                "weight.dtype is fp8_e4m3_scaled without a master weight: updates below a 16th of a "
@@ -119,7 +121,11 @@ std::vector<std::string> problems(const Recipe& r) {
     Findings found;
     const auto need = [&](bool holds, const char* text) { found.need(holds, text); };
     find_fp8_problems(r.fp8, found);
-    find_scaled_state_problems(r, found);
+    for (int k = 0; k < numerics::kStateIdCount; ++k) {
+        find_state_problems(numerics::kStateSpecs[k], r.states[k], found);
+    }
+    find_layout_problems(r, found);
+    find_scaled_problems(r, found);
     find_weight_rounding_problems(r, found);
     find_reduce_problems(r, found);
     need(r.master == DType::none || r.weight != DType::fp32,
@@ -128,19 +134,10 @@ std::vector<std::string> problems(const Recipe& r) {
     need(r.compensation == DType::none || r.weight != DType::fp32,
          "optimizer.compensation.dtype is set for fp32 weights: Kahan compensates 16-bit weights "
          "only; set it to none");
-    need(r.compensation == DType::none || r.master == DType::none,
-         "optimizer.compensation.dtype and master.dtype are both set: a master weight loses "
-         "nothing; choose one");
     need(r.compensation == DType::none || r.weight_rounding != RoundingMode::stochastic,
          "optimizer.compensation.dtype with stochastic weights: the compensation removes the error "
          "that stochastic "
          "rounding would average out; choose one");
-    need(r.exp_avg_rounding == RoundingMode::nearest || r.exp_avg != DType::fp32,
-         "optimizer.exp_avg.rounding is stochastic for an fp32 moment: nothing is rounded; set it "
-         "to nearest");
-    need(r.exp_avg_sq_rounding == RoundingMode::nearest || r.exp_avg_sq != DType::fp32,
-         "optimizer.exp_avg_sq.rounding is stochastic for an fp32 moment: nothing is rounded; set "
-         "it to nearest");
     const numerics::LossScaleRule& rule = r.scaler.rule;
     need(rule.max_scale == 0.0 || rule.max_scale >= rule.min_scale,
          "scaler.max_scale is below scaler.min_scale; raise it, or set it to 0 for none");
@@ -161,11 +158,12 @@ void check_recipe(const Recipe& recipe) {
 }
 
 const char* recipe_warning(const Recipe& recipe) noexcept {
-    if (recipe.exp_avg_sq == DType::bf16 && recipe.exp_avg_sq_rounding == RoundingMode::nearest) {
+    const StatePolicy& second = recipe.state(numerics::StateId::exp_avg_sq);
+    if (second.format == DType::bf16 && second.rounding == RoundingMode::nearest) {
         return "recipe: bf16 second moments rounded to nearest never decrease at beta2 above "
                "0.998; use a smaller beta2, or set optimizer.exp_avg_sq.rounding to stochastic";
     }
-    if (recipe.exp_avg_sq == DType::fp16) {
+    if (second.format == DType::fp16) {
         return "recipe: fp16 second moments underflow for gradients below 2.4e-4 and are infinite "
                "for those above 256, whose weights then stay; use bf16 or fp32, or fp16_scaled";
     }

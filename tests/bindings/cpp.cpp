@@ -148,10 +148,12 @@ TEST(Cpp, RecipesByNameKeyAndJson) {
     tensors[1].weight_dtype = MP_DTYPE_FP32, tensors[1].rule = MP_RULE_LION;
     const auto plan = mixed.plan_tensors(tensors);
     EXPECT_EQ(plan.memory.weight_bytes, 2 * 1000 + 4 * 24);
-    EXPECT_EQ(plan.memory.exp_avg_sq_bytes, 2 * 1000);
+    EXPECT_EQ(plan.memory.state_bytes[MP_STATE_EXP_AVG_SQ], 2 * 1000);
     EXPECT_EQ(plan.traffic.total_bytes, 0);
     EXPECT_GT(mixed.plan_tensors(tensors, {}, 1, 2).traffic.total_bytes, 0);
-    tensors[0].exp_avg_format = "int9";
+    tensors[0].state_formats[0] = "fp32";
+    EXPECT_EQ(mixed.plan_tensors(tensors).memory.state_bytes[MP_STATE_EXP_AVG], 4 * 1000 + 2 * 24);
+    tensors[0].state_formats[0] = "int9";
     EXPECT_EQ(status_of([&] { static_cast<void>(mixed.plan_tensors(tensors)); }),
               MP_STATUS_INVALID_ARGUMENT);
     EXPECT_EQ(status_of([&] {
@@ -483,8 +485,10 @@ TEST(Cpp, StepsOnOwnArrays) {
     const std::vector<float> g(100, 0.5f);
     const auto slot = mp::slot(p, g, m, v);
     mp::StepArgs args;
+    args.lr = 0.01;
     args.max_grad_norm = 1.0;
     EXPECT_DOUBLE_EQ(mp::step(context, args, slot).grad_norm, 5.0);
+    EXPECT_LT(p[0], 1.0f);
     auto p2 = std::vector<float>(100, 1.0f), m2 = std::vector<float>(100),
          v2 = std::vector<float>(100);
     const mp::StepSlot other = mp::slot(p2, g, m2, v2);
@@ -492,6 +496,12 @@ TEST(Cpp, StepsOnOwnArrays) {
     plan.run();
     EXPECT_EQ(p, p2);
     EXPECT_EQ(plan.stats().step, 1);
+    const mp_hyper none = {"beta1", 0.0};
+    args.hypers = &none, args.hyper_count = 1, args.max_grad_norm = 0.0;
+    plan.set_args(args);
+    EXPECT_EQ(plan.args().hyper_count, 1);
+    plan.run();
+    EXPECT_EQ(m2, g);
     EXPECT_EQ(status_of([&] { static_cast<void>(mp::slot(p, g, m, std::vector<float>(3))); }),
               MP_STATUS_INVALID_SHAPE);
     EXPECT_EQ(status_of([&] { static_cast<void>(mp::step(context, args, mp::slot(p, p, m, v))); }),

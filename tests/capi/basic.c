@@ -19,6 +19,7 @@
 int main(void) {
     mp_context* context = NULL;
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     mp_step_slot slot = {0};
     float p = 1.0F;
     float g = 0.0F;

@@ -377,7 +377,7 @@ class Trainer {
         desc.flags = c_[kOffload] != 0 ? MP_OPTIMIZER_OFFLOAD : 0;
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.flags |= c_[kProgress] != 0 ? MP_SHARDING_NO_PROGRESS_THREAD : 0;
-        sharding.stage = c_[kStage];
+        sharding.stage = c_[kStage] == 0 ? MP_SHARDING_STAGE_0 : c_[kStage];
         sharding.kind = c_[kPlan];
         sharding.bucket_elements = c_[kBuckets] != 0 ? 5000 : 0;
         const int32_t wires[] = {MP_DTYPE_NONE, MP_DTYPE_BF16, MP_DTYPE_FP8_E4M3};

@@ -350,6 +350,7 @@ TEST_F(EngineMistakes, ElementsBehindThirtyTwoBitsHaveTheirOwnNoise) {
         slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype = MP_DTYPE_FP32;
         slot.first_element = first;
         mp_step_args args = MP_STEP_ARGS_INIT;
+        args.lr = 1e-3;
         args.flags |= MP_STEP_SR_PARAM;
         EXPECT_TRUE(succeeded(
             mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr)));

@@ -38,6 +38,7 @@ TEST(ForgottenEndOfStep, IsToldOfWhereGradientsAreAdded) {
                 slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype =
                     MP_DTYPE_FP32;
                 mp_step_args args = MP_STEP_ARGS_INIT;
+                args.lr = 1e-3;
                 args.flags |= MP_OPTIMIZER_ZERO_GRAD;
                 int notes = 0;
                 for (int step = 0; step < 3; ++step) {

@@ -30,8 +30,8 @@ void expect_same(const mp_param_group_desc& a, const mp_param_group_desc& b) {
     EXPECT_EQ(a.eps, b.eps);
     EXPECT_EQ(a.weight_decay, b.weight_decay);
     EXPECT_EQ(a.rule, b.rule);
-    EXPECT_STREQ(a.exp_avg_format, b.exp_avg_format);
-    EXPECT_STREQ(a.exp_avg_sq_format, b.exp_avg_sq_format);
+    EXPECT_STREQ(a.state_formats[0], b.state_formats[0]);
+    EXPECT_STREQ(a.state_formats[1], b.state_formats[1]);
 }
 
 TEST(Getters, OfAnOptimizer) {
@@ -85,10 +85,12 @@ TEST(Getters, OfGroupsAsTheyAreNow) {
     mp_param_group_desc adamw = MP_PARAM_GROUP_DESC_INIT;
     adamw.lr = 3e-4;
     adamw.beta2 = 0.95;
-    adamw.eps = 0.0;
+    const mp_hyper no_eps = {"eps", 0.0};
+    adamw.hypers = &no_eps;
+    adamw.hyper_count = 1;
     adamw.weight_decay = 0.1;
     adamw.flags |= MP_RULE_MAXIMIZE;
-    adamw.exp_avg_format = "bf16";
+    adamw.state_formats[0] = "bf16";
     mp_param_group_desc lion{};
     lion.struct_size = sizeof lion;
     lion.rule = MP_RULE_LION;
@@ -98,7 +100,8 @@ TEST(Getters, OfGroupsAsTheyAreNow) {
     int32_t count = 0;
     MP_OK(mp_optimizer_get_group_count(optimizer, &count));
     EXPECT_EQ(count, 2);
-    adamw.exp_avg_sq_format = "fp32"; // the recipe's
+    adamw.state_formats[1] = "fp32"; // the recipe's
+    adamw.beta1 = 0.9;               // the rule's
     expect_same(group_of(optimizer, 0), adamw);
     EXPECT_EQ(group_of(optimizer, 1).rule, MP_RULE_LION);
     EXPECT_EQ(group_of(optimizer, 1).lr, 1e-4); // its own default

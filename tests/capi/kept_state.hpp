@@ -171,10 +171,9 @@ inline void Kept::add_group(int kind) {
     desc.weight_decay = is_first_ && kind != 1 ? 0.1 : 0.0;
     if (kind == 1 && c_[kSecond] == 1) {
         desc.rule = MP_RULE_LION;
-        desc.eps = 0.0;
     } else if (kind == 1 && c_[kSecond] == 2) {
-        desc.exp_avg_format = "int8_block256";
-        desc.exp_avg_sq_format = "fp32";
+        desc.state_formats[0] = "int8_block256";
+        desc.state_formats[1] = "fp32";
     }
     EXPECT_TRUE(
         done(mp_optimizer_add_group(optimizer_, &desc, &numbers_[static_cast<size_t>(kind)])));

@@ -129,6 +129,7 @@ TEST(Many, SlotsAreSteppedOnPointers) {
         slot.states[0].dtype = slot.states[1].dtype = MP_DTYPE_FP32;
     }
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     MP_OK(
         mp_optimizer_step_pointers(context, nullptr, &args, slots.data(), kMany, nullptr, nullptr));
     slots[5].grad.data = slots[kMany - 1].states[1].data;

@@ -48,7 +48,7 @@ mp_memory_report empty_report() {
 mp_memory_report plan(mp_recipe* recipe, const std::vector<int64_t>& counts, int32_t ranks = 1,
                       int32_t rank = 0, int32_t stage = 0, int32_t kind = MP_SHARD_FLAT) {
     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-    sharding.stage = stage;
+    sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
     sharding.kind = kind;
     mp_memory_report report = empty_report();
     EXPECT_TRUE(succeeded(mp_recipe_plan_memory_sharded(recipe, MP_RULE_ADAMW, counts.data(),
@@ -58,8 +58,14 @@ mp_memory_report plan(mp_recipe* recipe, const std::vector<int64_t>& counts, int
 }
 
 std::vector<int64_t> fields(const mp_memory_report& r) {
-    return {r.parameter_count, r.weight_bytes,     r.master_bytes,       r.grad_bytes,
-            r.exp_avg_bytes,   r.exp_avg_sq_bytes, r.compensation_bytes, r.total_bytes};
+    return {r.parameter_count,
+            r.weight_bytes,
+            r.master_bytes,
+            r.grad_bytes,
+            r.state_bytes[MP_STATE_EXP_AVG],
+            r.state_bytes[MP_STATE_EXP_AVG_SQ],
+            r.compensation_bytes,
+            r.total_bytes};
 }
 
 // Bytes of a parameter: weight, gradient, states (ZeRO's P, G, S).
@@ -190,8 +196,8 @@ TEST(MemoryPlan, ScalesOfSharedTensors) {
         EXPECT_EQ(report.grad_bytes, 2 * 4);
         EXPECT_EQ(report.reduced_grad_bytes, 16384 + 2 * 4); // codes under shared scales
         EXPECT_EQ(report.master_bytes, 2 * 16384 + 4);
-        EXPECT_EQ(report.exp_avg_bytes, 16384 + 4);
-        EXPECT_EQ(report.exp_avg_sq_bytes, 2 * 16384 + 4);
+        EXPECT_EQ(report.state_bytes[MP_STATE_EXP_AVG], 16384 + 4);
+        EXPECT_EQ(report.state_bytes[MP_STATE_EXP_AVG_SQ], 2 * 16384 + 4);
     }
 }
 
@@ -246,11 +252,11 @@ TEST(MemoryPlan, Fp32WeightsHaveNoScaledStates) {
     MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
     mp_memory_report held = empty_report();
     MP_OK(mp_optimizer_get_memory(optimizer, &held));
-    EXPECT_EQ(held.exp_avg_bytes, 4000);
+    EXPECT_EQ(held.state_bytes[MP_STATE_EXP_AVG], 4000);
     EXPECT_EQ(fields(held), fields(plan(recipe, {1000})));
 }
 
-// As in every struct; that 0 is meant says a flag.
+// As in every struct; stage 0 has a number of its own.
 TEST(MemoryPlan, AZeroedShardingIsTheDefault) {
     const Context context = make_context();
     const Recipe recipe = recipe_of(context, R"({"recipe": "fp32"})");
@@ -264,10 +270,9 @@ TEST(MemoryPlan, AZeroedShardingIsTheDefault) {
     mp_sharding_desc zeroed{};
     zeroed.struct_size = sizeof zeroed;
     const mp_sharding_desc defaults = MP_SHARDING_DESC_INIT;
-    EXPECT_EQ(defaults.stage, 1);
     EXPECT_EQ(planned(&zeroed), planned(nullptr));
     EXPECT_EQ(planned(&zeroed), planned(&defaults));
-    zeroed.flags = MP_SHARDING_EXPLICIT; // stage 0: every rank has all states
+    zeroed.stage = MP_SHARDING_STAGE_0; // every rank has all states
     EXPECT_NE(planned(&zeroed), planned(nullptr));
     EXPECT_EQ(planned(&zeroed)[4], 4 * (counts[0] + counts[1]));
 }

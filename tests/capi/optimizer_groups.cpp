@@ -281,9 +281,9 @@ TEST(OptimizerGroups, ScalarsOfAStepOnPointers) {
 
 TEST(OptimizerGroups, HaveARuleEach) {
     Groups all(1);
-    // Not explicit, so that Lion's own defaults hold: lr 1e-4, betas 0.9 and 0.99.
-    const mp_param_group_desc desc = {
-        sizeof(mp_param_group_desc), 0, 0.0, 0.0, 0.0, 0.0, 0.1, MP_RULE_LION, 0, nullptr, nullptr};
+    mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT; // Lion's own: lr 1e-4, betas 0.9 and 0.99
+    desc.rule = MP_RULE_LION;
+    desc.weight_decay = 0.1;
     int32_t group = -1;
     MP_OK(mp_optimizer_add_group(all.optimizer, &desc, &group));
     const Tensor param = make_tensor(all.context, MP_DTYPE_FP32, {2}, {1.0F, -2.0F});
@@ -306,8 +306,8 @@ TEST(OptimizerGroups, HaveARuleEach) {
     mp_memory_report report{};
     report.struct_size = sizeof report;
     MP_OK(mp_optimizer_get_memory(all.optimizer, &report));
-    EXPECT_EQ(report.exp_avg_bytes, 4 * (kCount + 2));
-    EXPECT_EQ(report.exp_avg_sq_bytes, 4 * kCount);
+    EXPECT_EQ(report.state_bytes[MP_STATE_EXP_AVG], 4 * (kCount + 2));
+    EXPECT_EQ(report.state_bytes[MP_STATE_EXP_AVG_SQ], 4 * kCount);
 }
 
 TEST(OptimizerGroups, RefuseARuleThatIsNone) {
@@ -320,10 +320,6 @@ TEST(OptimizerGroups, RefuseARuleThatIsNone) {
                  "MP_RULE_");
     }
     desc.rule = MP_RULE_LION;
-    desc.reserved = 1;
-    MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
-             "reserved");
-    desc.reserved = 0;
     desc.eps = 1e-6;
     MP_FAILS(mp_optimizer_add_group(all.optimizer, &desc, &group), MP_STATUS_INVALID_ARGUMENT,
              "no eps");
@@ -360,6 +356,7 @@ TEST(OptimizerGroups, ADefaultOfSinglePrecisionIsADefault) {
         slot.states[0].data = m.data();
         slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = MP_DTYPE_FP32;
         mp_step_args args = MP_STEP_ARGS_INIT;
+        args.lr = 1e-3;
         args.rule = MP_RULE_LION;
         args.eps = eps;
         MP_OK(mp_optimizer_step_pointers(all.context, nullptr, &args, &slot, 1, nullptr, nullptr));
@@ -392,8 +389,8 @@ struct FormatOfGroup {
     int32_t add(const char* exp_avg, const char* exp_avg_sq, int64_t count) {
         mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
         desc.beta2 = 0.95;
-        desc.exp_avg_format = exp_avg;
-        desc.exp_avg_sq_format = exp_avg_sq;
+        desc.state_formats[0] = exp_avg;
+        desc.state_formats[1] = exp_avg_sq;
         int32_t group = -1;
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &desc, &group)));
         params.push_back(make_tensor(context, MP_DTYPE_BF16, {count}));
@@ -436,16 +433,17 @@ TEST(OptimizerGroups, AGroupKeepsItsMomentsInFormatsOfItsOwn) {
     MP_OK(mp_optimizer_step(run.optimizer, nullptr, nullptr));
 
     mp_param_group_desc wrong = MP_PARAM_GROUP_DESC_INIT;
-    wrong.exp_avg_format = "int9";
+    wrong.state_formats[0] = "int9";
     int32_t group = -1;
     MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
              "int9");
-    mp_param_group_desc lion = {
-        sizeof(mp_param_group_desc), 0, 0.0, 0.0, 0.0, 0.0, 0.0, MP_RULE_LION, 0, "bf16", nullptr};
+    mp_param_group_desc lion = MP_PARAM_GROUP_DESC_INIT;
+    lion.rule = MP_RULE_LION;
+    lion.state_formats[0] = "bf16";
     MP_OK(mp_optimizer_add_group(run.optimizer, &lion, &group));
-    lion.exp_avg_sq_format = "bf16"; // which it does not have
+    lion.state_formats[1] = "bf16"; // which it does not have
     MP_FAILS(mp_optimizer_add_group(run.optimizer, &lion, &group), MP_STATUS_INVALID_ARGUMENT,
-             "no second moment");
+             "lion keeps 1 state(s)");
 }
 
 // Where a group keeps fp32, nothing is rounded: the recipe's stochastic rounding is for the others.
@@ -455,12 +453,12 @@ TEST(OptimizerGroups, FormatsAreCheckedWithTheRecipesRoundings) {
     EXPECT_EQ(run.dtype(index, "exp_avg_sq"), MP_DTYPE_FP32);
     mp_param_group_desc wrong = MP_PARAM_GROUP_DESC_INIT;
     wrong.beta2 = 0.95;
-    wrong.exp_avg_sq_format =
+    wrong.state_formats[1] =
         "int8_block256"; // rounded to nearest only, and the recipe asks for more
     int32_t group = -1;
     MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
              "stochastic");
-    wrong.exp_avg_sq_format = "fp8_e4m3_scaled"; // does not train
+    wrong.state_formats[1] = "fp8_e4m3_scaled"; // does not train
     MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
              "2.3e5");
 }

@@ -180,7 +180,9 @@ TEST(OptimizerStates, AnImportStoresWhatAStepWouldStore) {
         One imported(form.recipe, kCount, weight);
         One stepped(form.recipe, kCount, weight);
         mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
-        group.lr = group.beta1 = group.beta2 = 0.0;
+        const mp_hyper zeros[] = {{"lr", 0.0}, {"beta1", 0.0}, {"beta2", 0.0}};
+        group.hypers = zeros;
+        group.hyper_count = 3;
         int32_t index = 0;
         MP_OK(mp_optimizer_add_group(stepped.optimizer, &group, &index));
         const Tensor param = make_tensor(stepped.context, weight, {kCount});

@@ -180,6 +180,7 @@ Call step(mp_context* context, int how, bool hyper, bool zero_grad) {
         slot.compensation.data = at[4];
         slot.param.amax = as(at[9]);
         mp_step_args plain = MP_STEP_ARGS_INIT;
+        plain.lr = 1e-3;
         plain.flags |= zero_grad ? MP_OPTIMIZER_ZERO_GRAD : 0U;
         plain.step = 0;
         mp_step_args args = plain;

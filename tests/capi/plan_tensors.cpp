@@ -28,8 +28,8 @@ std::vector<mp_planned_tensor> planned(const std::vector<Kind>& kinds) {
         tensor.count = kind.rows * (kind.columns == 0 ? 1 : kind.columns);
         tensor.weight_dtype = kind.dtype;
         tensor.rule = kind.group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
-        tensor.exp_avg_format = kind.group == 1 ? "fp32" : nullptr;
-        tensor.exp_avg_sq_format = kind.group == 1 ? "fp32" : nullptr;
+        tensor.state_formats[0] = kind.group == 1 ? "fp32" : nullptr;
+        tensor.state_formats[1] = kind.group == 1 ? "fp32" : nullptr;
         tensors.push_back(tensor);
     }
     return tensors;
@@ -73,8 +73,8 @@ struct Live {
         for (int32_t group = 0; group < 3; ++group) {
             mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
             desc.rule = group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
-            desc.exp_avg_format = group == 1 ? "fp32" : nullptr;
-            desc.exp_avg_sq_format = group == 1 ? "fp32" : nullptr;
+            desc.state_formats[0] = group == 1 ? "fp32" : nullptr;
+            desc.state_formats[1] = group == 1 ? "fp32" : nullptr;
             EXPECT_TRUE(done(mp_optimizer_add_group(optimizer, &desc, nullptr)));
         }
         for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -105,8 +105,9 @@ void expect_equal(const mp_memory_report& planned, const mp_memory_report& held,
     EXPECT_EQ(planned.weight_bytes, held.weight_bytes) << where;
     EXPECT_EQ(planned.master_bytes, held.master_bytes) << where;
     EXPECT_EQ(planned.grad_bytes, held.grad_bytes) << where;
-    EXPECT_EQ(planned.exp_avg_bytes, held.exp_avg_bytes) << where;
-    EXPECT_EQ(planned.exp_avg_sq_bytes, held.exp_avg_sq_bytes) << where;
+    EXPECT_EQ(planned.state_bytes[MP_STATE_EXP_AVG], held.state_bytes[MP_STATE_EXP_AVG]) << where;
+    EXPECT_EQ(planned.state_bytes[MP_STATE_EXP_AVG_SQ], held.state_bytes[MP_STATE_EXP_AVG_SQ])
+        << where;
     EXPECT_EQ(planned.compensation_bytes, held.compensation_bytes) << where;
     EXPECT_EQ(planned.reduced_grad_bytes, held.reduced_grad_bytes) << where;
     EXPECT_EQ(planned.total_bytes, held.total_bytes) << where;
@@ -182,8 +183,7 @@ TEST(PlanTensors, AreWhatEveryRankHoldsInEveryStage) {
     for (const Case& c : all_cases()) {
         for (int32_t stage = c.kinds[0].dtype != MP_DTYPE_NONE ? 1 : 0; stage <= 3; ++stage) {
             mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-            sharding.flags = MP_SHARDING_EXPLICIT;
-            sharding.stage = stage;
+            sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
             sharding.kind = c.kind;
             sharding.bucket_elements = 30000;
             run_ranks(kRanks, [&](mp_comm* comm, int32_t rank) {
@@ -214,8 +214,8 @@ TEST(PlanTensors, AreWhatRanksSend) {
             }
             for (int32_t stage = c.kinds[0].dtype != MP_DTYPE_NONE ? 1 : 0; stage <= 3; ++stage) {
                 mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-                sharding.flags = MP_SHARDING_EXPLICIT | MP_SHARDING_NO_PROGRESS_THREAD;
-                sharding.stage = stage;
+                sharding.flags = MP_SHARDING_NO_PROGRESS_THREAD;
+                sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
                 sharding.kind = c.kind;
                 sharding.shard_ranks = layout.shard_ranks;
                 sharding.node_ranks = layout.node_ranks;
@@ -278,7 +278,7 @@ TEST(PlanTensors, VectorsAreGatheredAsTheyAreKept) {
         for (const int32_t ranks : {1, 2}) {
             for (int32_t stage = 1; stage <= 3; ++stage) {
                 mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-                sharding.stage = stage;
+                sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
                 run_ranks(ranks, [&](mp_comm* comm, int32_t) {
                     const Live live(name, kinds, comm, sharding);
                     MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
@@ -309,7 +309,7 @@ TEST(PlanTensors, TheLargestRankIsFoundInOnePass) {
         for (const int32_t ranks : {2, 3, 7, 64}) {
             for (int32_t stage = c.kinds[0].dtype == MP_DTYPE_NONE ? 0 : 1; stage <= 3; ++stage) {
                 mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-                sharding.stage = stage;
+                sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
                 sharding.kind = c.kind;
                 sharding.bucket_elements = 1 << 20;
                 const auto plan = [&](int32_t rank) {
@@ -353,9 +353,9 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     tensors[1].weight_dtype = MP_DTYPE_FP8_E4M3;
     MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "fp8.all_gather");
     tensors[1].weight_dtype = MP_DTYPE_FP32;
-    tensors[1].exp_avg_format = "bf17";
+    tensors[1].state_formats[0] = "bf17";
     EXPECT_LT(plan(), 0);
-    tensors[1].exp_avg_format = nullptr;
+    tensors[1].state_formats[0] = nullptr;
     tensors[1].ndim = 9;
     MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "tensors[1].ndim is 9");
     tensors[1].ndim = 0;

@@ -130,6 +130,7 @@ TEST(Ranges, StepsOnPointersWithNumbersThatAreNone) {
         return mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, stats);
     };
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     args.grad_scale = 1e-45;
     MP_FAILS(step(args), MP_STATUS_INVALID_ARGUMENT, "grad_scale is", "fp32");
     args.grad_scale = 1.0;
@@ -173,6 +174,7 @@ TEST(Ranges, StepsOnPointersThatAreToldOf) {
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
     };
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     MP_OK(step(args)); // nothing is random
     args.flags |= MP_STEP_SR_PARAM;
     MP_FAILS(step(args), MP_STATUS_WARNING, "uid 0", "random bits");
@@ -185,16 +187,22 @@ TEST(Ranges, StepsOnPointersThatAreToldOf) {
     MP_FAILS(step(args), MP_STATUS_WARNING, "uid 0");
     slots[1].uid = 1;
     MP_OK(step(args));
-    args.eps = 0.0;
+    const mp_hyper no_eps = {"eps", 0.0};
+    const auto set_eps = [&](double eps) { // 0 is meant
+        args.eps = eps;
+        args.hypers = eps == 0.0 ? &no_eps : nullptr;
+        args.hyper_count = eps == 0.0 ? 1 : 0;
+    };
+    set_eps(0.0);
     MP_FAILS(step(args), MP_STATUS_WARNING, "eps is 0", "NaN");
     mp_step_plan* plan = nullptr;
     MP_FAILS(mp_step_plan_create(context, &args, slots, 2, &plan), MP_STATUS_WARNING, "eps is 0");
     MP_OK(mp_step_plan_set_args(plan, nullptr, &args)); // told already
     slots[1].uid = 0;
     args.flags &= ~MP_STEP_SR_PARAM;
-    args.eps = 1e-8;
+    set_eps(1e-8);
     MP_OK(mp_step_plan_set_args(plan, nullptr, &args));
-    args.eps = 0.0;
+    set_eps(0.0);
     MP_FAILS(mp_step_plan_set_args(plan, nullptr, &args), MP_STATUS_WARNING, "eps is 0");
     mp_step_plan_destroy(plan);
     // The count at an address is the one that says which step is the first.
@@ -207,7 +215,7 @@ TEST(Ranges, StepsOnPointersThatAreToldOf) {
         EXPECT_EQ(count, 1);
         MP_OK(step(args));
     }
-    args.eps = 1e-8;
+    set_eps(1e-8);
     count = 0;
     for (mp_step_slot& slot : slots) {
         slot.states[1].dtype = MP_DTYPE_FP16;
@@ -220,7 +228,7 @@ TEST(Ranges, Fp16SecondMomentsOfAGroupAreToldOf) {
     const Recipe recipe = make_recipe(context, "fp32");
     const Optimizer optimizer = make_optimizer(context, recipe);
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
-    group.exp_avg_sq_format = "fp16";
+    group.state_formats[1] = "fp16";
     MP_FAILS(mp_optimizer_add_group(optimizer, &group, nullptr), MP_STATUS_WARNING,
              "fp16 second moments");
 }
@@ -230,7 +238,9 @@ TEST(Ranges, AnEpsOfZeroIsToldOfOnce) {
     const Recipe recipe = make_recipe(context, "fp32");
     const Optimizer optimizer = make_optimizer(context, recipe);
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
-    group.eps = 0.0;
+    const mp_hyper no_eps = {"eps", 0.0};
+    group.hypers = &no_eps;
+    group.hyper_count = 1;
     MP_OK(mp_optimizer_add_group(optimizer, &group, nullptr));
     const Tensor param = make_tensor(context, MP_DTYPE_FP32, {64}, numbers(64, 1));
     const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {64}, numbers(64, 2));

@@ -379,7 +379,7 @@ TEST_F(RecipeTest, PlannedBytesPerParameter) {
     // One state less.
     MP_OK(mp_recipe_plan_memory(make_recipe(context, "bf16_pure"), MP_RULE_LION, 1000, &report));
     EXPECT_EQ(report.total_bytes, 6000);
-    EXPECT_EQ(report.exp_avg_sq_bytes, 0);
+    EXPECT_EQ(report.state_bytes[MP_STATE_EXP_AVG_SQ], 0);
     MP_OK(mp_recipe_plan_memory(make_recipe(context, "fp32"), MP_RULE_LION, 1000, &report));
     EXPECT_EQ(report.total_bytes, 12000);
     MP_FAILS(mp_recipe_plan_memory(make_recipe(context, "fp32"), 17, 1, &report),

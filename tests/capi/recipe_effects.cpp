@@ -195,8 +195,8 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
         seen.add("weights", static_cast<double>(report.weight_bytes));
         seen.add("masters", static_cast<double>(report.master_bytes));
         seen.add("gradients", static_cast<double>(report.grad_bytes));
-        seen.add("first", static_cast<double>(report.exp_avg_bytes));
-        seen.add("second", static_cast<double>(report.exp_avg_sq_bytes));
+        seen.add("first", static_cast<double>(report.state_bytes[MP_STATE_EXP_AVG]));
+        seen.add("second", static_cast<double>(report.state_bytes[MP_STATE_EXP_AVG_SQ]));
         seen.add("compensations", static_cast<double>(report.compensation_bytes));
         seen.add("stepped", numbers_of(context, layers[0].weight));
         seen.add("memory", static_cast<double>(memory.bytes));

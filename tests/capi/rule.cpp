@@ -83,15 +83,80 @@ TEST(Rule, StatesAreThoseOfAParameter) {
     }
 }
 
-TEST(Rule, InitializersHaveWhatIsUsualForAdamw) {
-    const mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
-    const mp_step_args args = MP_STEP_ARGS_INIT;
-    for (int32_t i = 0; i < info_of(MP_RULE_ADAMW).hyper_count; ++i) {
-        mp_rule_hyper hyper = MP_RULE_HYPER_INIT;
-        MP_OK(mp_rule_get_hyper(MP_RULE_ADAMW, i, &hyper));
-        ASSERT_NE(hyper.name, nullptr);
-        EXPECT_EQ(member(group, hyper.name), hyper.usual);
-        EXPECT_EQ(member(args, hyper.name), hyper.usual);
+// A number by name is meant, 0 too, and comes back so that a new group made with it is alike.
+TEST(Rule, HyperparametersByNameAreLiteral) {
+    for (int32_t rule = 0; rule < rule_count(); ++rule) {
+        for (int32_t i = 0; i < info_of(rule).hyper_count; ++i) {
+            Made made;
+            mp_rule_hyper hyper = MP_RULE_HYPER_INIT;
+            MP_OK(mp_rule_get_hyper(rule, i, &hyper));
+            SCOPED_TRACE(std::string(info_of(rule).name) + " " + hyper.name);
+            mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+            group.rule = rule;
+            for (const double value : {0.0, 0.25}) {
+                const mp_hyper named = {hyper.name, value};
+                group.hypers = &named;
+                group.hyper_count = 1;
+                int32_t index = -1;
+                ASSERT_GE(mp_optimizer_add_group(made.optimizer, &group, &index), 0);
+                mp_param_group_desc found = MP_PARAM_GROUP_DESC_INIT;
+                MP_OK(mp_optimizer_get_group(made.optimizer, index, &found));
+                EXPECT_EQ(member(found, hyper.name), value);
+                EXPECT_EQ(found.hyper_count, value == 0.0 && hyper.usual != 0.0 ? 1 : 0);
+                int32_t again = -1;
+                ASSERT_GE(mp_optimizer_add_group(made.optimizer, &found, &again), 0);
+                mp_param_group_desc same = MP_PARAM_GROUP_DESC_INIT;
+                MP_OK(mp_optimizer_get_group(made.optimizer, again, &same));
+                for (const char* name : {"lr", "beta1", "beta2", "eps", "weight_decay"}) {
+                    EXPECT_EQ(member(same, name), member(found, name)) << name;
+                }
+            }
+        }
+    }
+}
+
+TEST(Rule, WrongNamesOfHyperparameters) {
+    Made made;
+    mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+    mp_hyper named[2] = {{"lr", 0.1}, {"lr", 0.1}};
+    group.hypers = named;
+    const auto fails = [&](int32_t count, mp_status status, const char* words) {
+        group.hyper_count = count;
+        MP_FAILS(mp_optimizer_add_group(made.optimizer, &group, nullptr), status, words);
+    };
+    fails(-1, MP_STATUS_INVALID_ARGUMENT, "hyper_count is -1");
+    fails(2, MP_STATUS_INVALID_ARGUMENT, "lr, which is given already");
+    group.lr = 0.1;
+    fails(1, MP_STATUS_INVALID_ARGUMENT, "lr, which is given already");
+    named[0].value = 0.0; // gives way
+    MP_OK(mp_optimizer_add_group(made.optimizer, &group, nullptr));
+    mp_param_group_desc found = MP_PARAM_GROUP_DESC_INIT;
+    MP_OK(mp_optimizer_get_group(made.optimizer, 0, &found));
+    EXPECT_EQ(found.lr, 0.1);
+    group.lr = 0.0;
+    named[0].name = "momentum";
+    fails(1, MP_STATUS_UNKNOWN_NAME, "adamw does not read; it reads lr, beta1, beta2, eps");
+    named[0].name = nullptr;
+    fails(1, MP_STATUS_NULL_ARGUMENT, "hypers.name is NULL");
+    group.hypers = nullptr;
+    fails(1, MP_STATUS_NULL_ARGUMENT, "hypers is NULL");
+    named[0] = {"eps", 0.0};
+    group.hypers = named;
+    group.rule = MP_RULE_LION;
+    fails(1, MP_STATUS_UNKNOWN_NAME, "lion does not read");
+}
+
+TEST(Rule, StatesHaveNumbersAndNames) {
+    EXPECT_STREQ(mp_rule_state_name(MP_STATE_EXP_AVG), "exp_avg");
+    EXPECT_STREQ(mp_rule_state_name(MP_STATE_EXP_AVG_SQ), "exp_avg_sq");
+    EXPECT_EQ(mp_rule_state_name(-1), nullptr);
+    EXPECT_EQ(mp_rule_state_name(MP_MAX_STATES), nullptr);
+    for (int32_t rule = 0; rule < rule_count(); ++rule) {
+        for (int32_t i = 0; i < info_of(rule).state_count; ++i) {
+            mp_rule_state state = MP_RULE_STATE_INIT;
+            MP_OK(mp_rule_get_state(rule, i, &state));
+            EXPECT_STREQ(mp_rule_state_name(state.number), state.name);
+        }
     }
 }
 

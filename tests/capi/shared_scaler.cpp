@@ -31,6 +31,7 @@ struct Stepper {
 
     Stepper(mp_context* owner, mp_recipe* recipe, Way as, mp_comm* comm = nullptr)
         : way(as), context(owner) {
+        args.lr = 1e-3;
         slot.count = 2;
         slot.param.data = p;
         slot.grad.data = g;

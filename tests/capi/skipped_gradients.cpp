@@ -96,6 +96,7 @@ void step_slots(mp_context* context, const Format& format, Cause cause, bool by_
     Slots arrays(format);
     const Scaler scaler = make_scaler(context);
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     args.flags |= zeroes ? MP_OPTIMIZER_ZERO_GRAD : 0U;
     mp_step_plan* made = nullptr;
     if (by_plan) {
@@ -148,7 +149,7 @@ struct Model {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = flags;
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-        sharding.stage = stage;
+        sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
         mp_optimizer* made = nullptr;
         EXPECT_TRUE(succeeded(
             comm == nullptr
@@ -300,6 +301,7 @@ TEST(SkippedGradients, ALoopThatAddsGoesOn) {
     Slots arrays(kFormats[0]);
     const Scaler scaler = make_scaler(context);
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     args.flags |= MP_OPTIMIZER_ZERO_GRAD;
     int skipped = 0;
     double scale = 0.0;

@@ -65,6 +65,7 @@ struct StepPlanTest : ::testing::Test {
 TEST_F(StepPlanTest, HasTheBitsOfSingleSteps) {
     Arrays single, planned;
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     args.step = 3;
     args.max_grad_norm = 1.0;
     args.weight_decay = 0.1;
@@ -85,6 +86,7 @@ TEST_F(StepPlanTest, HasTheBitsOfSingleSteps) {
     mp_step_args told = MP_STEP_ARGS_INIT;
     MP_OK(mp_step_plan_get_args(plan, &told));
     EXPECT_EQ(told.lr, 0.25);
+    EXPECT_EQ(told.hyper_count, 0);
     MP_OK(mp_step_plan_run(plan, nullptr, nullptr));
     args.step = 6;
     MP_OK(step(args, single.slot()));
@@ -95,6 +97,7 @@ TEST_F(StepPlanTest, CountsStepsThatWereTaken) {
     Arrays single, planned;
     const Scaler scaler = make_scaler();
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     const StepPlan plan = make(args, planned.slot());
     const float good = planned.g[7];
     for (int i = 0; i < 4; ++i) {
@@ -168,6 +171,7 @@ TEST_F(StepPlanTest, SlicesAreRoundedAsTheWhole) {
     Arrays whole, cut;
     std::vector<uint16_t> whole_p = bf16(whole.p), cut_p = whole_p;
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     args.flags |= MP_STEP_SR_PARAM;
     args.seed = 77;
     mp_step_slot slot = whole.slot();
@@ -193,6 +197,7 @@ TEST_F(StepPlanTest, TheAmaxOfTheNewWeights) {
     mp_step_slot slot = arrays.slot();
     slot.param.amax = &amax;
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     arrays.p[4321] = -7.0F;
     MP_OK(step(args, slot, scaler));
     EXPECT_EQ(amax, largest(arrays.p));
@@ -216,6 +221,7 @@ TEST_F(StepPlanTest, WrongCalls) {
     Arrays arrays;
     mp_step_slot slot = arrays.slot();
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     double hyper[5] = {1e-3, 0.9, 0.999, 1e-8, 0.0};
     float value = 1.0F;
     int64_t taken[2] = {};
@@ -223,6 +229,7 @@ TEST_F(StepPlanTest, WrongCalls) {
     args.lr_pointer = &value;
     MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "lr_pointer", "hyper_pointer");
     args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     args.step_pointer = taken;
     args.step = 5;
     MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "step_pointer");
@@ -230,6 +237,7 @@ TEST_F(StepPlanTest, WrongCalls) {
     args.step_pointer = reinterpret_cast<int64_t*>(reinterpret_cast<char*>(taken) + 4);
     MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "step_pointer", "8 bytes");
     args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     slot.param.amax = reinterpret_cast<float*>(reinterpret_cast<char*>(&value) + 2);
     MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "slot 0", "param.amax");
     slot = arrays.slot();
@@ -254,4 +262,33 @@ TEST_F(StepPlanTest, WrongCalls) {
              "slots");
     MP_FAILS(mp_step_plan_create(context, &args, &slot, -1, &none), MP_STATUS_INVALID_ARGUMENT,
              "slot_count");
+}
+
+// A forgotten learning rate is told of; one by name is meant, and comes back with the arguments.
+TEST_F(StepPlanTest, ALearningRateOfZero) {
+    Arrays arrays;
+    const mp_step_slot slot = arrays.slot();
+    mp_step_args args = MP_STEP_ARGS_INIT;
+    MP_FAILS(step(args, slot), MP_STATUS_WARNING, "lr is 0", "hypers");
+    args.step = 2;
+    MP_OK(step(args, slot));
+    args.step = 1;
+    std::string name = "lr";
+    const mp_hyper named = {name.c_str(), 0.0};
+    args.hypers = &named;
+    args.hyper_count = 1;
+    const std::vector<float> before = arrays.p;
+    MP_OK(step(args, slot));
+    EXPECT_EQ(arrays.p, before);
+    const StepPlan plan = make(args, slot);
+    name = "gone"; // names are not the caller's any more
+    mp_step_args told = MP_STEP_ARGS_INIT;
+    MP_OK(mp_step_plan_get_args(plan, &told));
+    ASSERT_EQ(told.hyper_count, 1);
+    EXPECT_STREQ(told.hypers[0].name, "lr");
+    EXPECT_EQ(told.hypers[0].value, 0.0);
+    told.lr = 0.5; // a zero by name gives way
+    MP_OK(mp_step_plan_set_args(plan, nullptr, &told));
+    MP_OK(mp_step_plan_run(plan, nullptr, nullptr));
+    EXPECT_NE(arrays.p, before);
 }

@@ -33,7 +33,7 @@ struct Watched {
           param(make_tensor(context, weight_dtype(recipe), {4}, {1.0F, 2.0F, 3.0F, 4.0F})) {
         mp_optimizer* made = nullptr;
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-        sharding.stage = stage;
+        sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
         EXPECT_TRUE(succeeded(
             comm == nullptr
                 ? mp_optimizer_create(context, recipe, nullptr, &made)

@@ -17,6 +17,7 @@ struct PointerStep {
 
     PointerStep(const Place& place, const std::string& part)
         : p(numbers(static_cast<std::size_t>(kArea), 1)), g(p), m(p), v(p), c(p) {
+        args.lr = 1e-3;
         for (float& value : v) {
             value *= value;
         }

@@ -30,7 +30,8 @@ inline Family family(
     change(made.run);
     const recipe::Recipe& recipe = made.run.recipe;
     const bool is_scaled = recipe.weight.is_scaled() || recipe.master.is_scaled() ||
-                           recipe.exp_avg.is_scaled() || recipe.exp_avg_sq.is_scaled();
+                           recipe.state(numerics::StateId::exp_avg).format.is_scaled() ||
+                           recipe.state(numerics::StateId::exp_avg_sq).format.is_scaled();
     made.run.sharding.kind = is_scaled ? shard::ShardKind::greedy : shard::ShardKind::flat;
     made.run.sharding.bucket_elements = 60000;
     made.run.sharding.order = comm::SumOrder::tree;
@@ -45,7 +46,10 @@ inline Family family(
 // Every way in which weights and states are kept.
 inline std::vector<Family> families() {
     const auto moments = [](StateFormat format) {
-        return [format](Training& run) { run.recipe.exp_avg = run.recipe.exp_avg_sq = format; };
+        return [format](Training& run) {
+            run.recipe.state(numerics::StateId::exp_avg).format =
+                run.recipe.state(numerics::StateId::exp_avg_sq).format = format;
+        };
     };
     const auto codes = [](Training& run) {
         run.recipe.weight_gather = DType::fp32;

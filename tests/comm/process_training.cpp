@@ -40,7 +40,7 @@ struct Report {
 
 mp_sharding_desc sharding_of(int32_t stage) {
     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-    sharding.stage = stage;
+    sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
     sharding.bucket_elements = 20000;
     return sharding;
 }

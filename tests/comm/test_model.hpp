@@ -73,7 +73,7 @@ class TestModel {
         options.sharding = run.sharding;
         options.sharding.comm = run.alone ? nullptr : comm_;
         optimizer_ = std::make_unique<optim::Optimizer>(context_, run.recipe, options);
-        numerics::GroupHyper hyper;
+        numerics::GroupHyper hyper = numerics::usual_hyper(numerics::RuleId::adamw);
         hyper.lr = 0.01;
         hyper.weight_decay = 0.1;
         hyper.rule = run.rule;

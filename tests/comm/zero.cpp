@@ -45,7 +45,8 @@ class ZeroRecipe : public testing::TestWithParam<const char*> {};
 
 TEST_P(ZeroRecipe, StagesPlansAndBucketsGiveTheSameBits) {
     const recipe::Recipe recipe = preset(GetParam());
-    const bool is_scaled = recipe.master.is_scaled() || recipe.exp_avg.is_scaled();
+    const bool is_scaled =
+        recipe.master.is_scaled() || recipe.state(numerics::StateId::exp_avg).format.is_scaled();
     const int32_t ranks = 3;
     const shard::ShardKind first = is_scaled ? shard::ShardKind::greedy : shard::ShardKind::flat;
     const std::vector<Outcome> expected = train(ranks, training_of(recipe, 1, first));
@@ -73,7 +74,8 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ZeroRecipe,
 
 TEST(Zero, BlockStatesAreSharded) {
     recipe::Recipe recipe = preset("fp32");
-    recipe.exp_avg = recipe.exp_avg_sq = {DType::uint8, Coding::dynamic8};
+    recipe.state(numerics::StateId::exp_avg).format =
+        recipe.state(numerics::StateId::exp_avg_sq).format = {DType::uint8, Coding::dynamic8};
     const std::vector<Outcome> expected = train(2, training_of(recipe, 0));
     for (int32_t stage = 1; stage <= 3; ++stage) {
         expect_all_same(expected[0],
@@ -86,12 +88,12 @@ TEST(Zero, LionsStateIsSharded) {
     for (const char* name : {"bf16_pure_kahan", "blocks"}) {
         recipe::Recipe recipe = preset(std::string(name) == "blocks" ? "fp32" : name);
         if (std::string(name) == "blocks") {
-            recipe.exp_avg = {DType::uint8, Coding::dynamic8};
+            recipe.state(numerics::StateId::exp_avg).format = {DType::uint8, Coding::dynamic8};
         }
         Training run = training_of(recipe, 0, shard::ShardKind::per_parameter);
         run.rule = numerics::RuleId::lion;
         const std::vector<Outcome> expected = train(3, run);
-        EXPECT_EQ(expected[0].memory.exp_avg_sq, 0);
+        EXPECT_EQ(expected[0].memory.of(numerics::StateId::exp_avg_sq), 0);
         for (int32_t stage = 1; stage <= 3; ++stage) {
             SCOPED_TRACE(std::string(name) + ", stage " + std::to_string(stage));
             run.sharding.stage = stage;
@@ -161,9 +163,10 @@ TEST(Zero, StatesAreSharedOut) {
         int64_t exp_avg = 0;
         int64_t master = 0;
         for (const Outcome& part : parts) {
-            exp_avg += part.memory.exp_avg;
+            exp_avg += part.memory.of(numerics::StateId::exp_avg);
             master += part.memory.master;
-            EXPECT_LT(part.memory.exp_avg, all[0].memory.exp_avg / 2);
+            EXPECT_LT(part.memory.of(numerics::StateId::exp_avg),
+                      all[0].memory.of(numerics::StateId::exp_avg) / 2);
             if (stage == 3) {
                 EXPECT_LT(part.memory.weight, all[0].memory.weight / 2);
             }
@@ -172,7 +175,7 @@ TEST(Zero, StatesAreSharedOut) {
                 EXPECT_EQ(part.memory.grad, 0);
             }
         }
-        EXPECT_EQ(exp_avg, all[0].memory.exp_avg);
+        EXPECT_EQ(exp_avg, all[0].memory.of(numerics::StateId::exp_avg));
         EXPECT_EQ(master, all[0].memory.master);
     }
 }
@@ -194,8 +197,12 @@ TEST(Zero, HoldsWhatThePlanSays) {
                     EXPECT_EQ(held.weight, planned.weight) << name << stage;
                     EXPECT_EQ(held.grad, planned.grad) << name << stage;
                     EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << name << stage;
-                    EXPECT_EQ(held.exp_avg, planned.exp_avg) << name << stage;
-                    EXPECT_EQ(held.exp_avg_sq, planned.exp_avg_sq) << name << stage;
+                    EXPECT_EQ(held.of(numerics::StateId::exp_avg),
+                              planned.of(numerics::StateId::exp_avg))
+                        << name << stage;
+                    EXPECT_EQ(held.of(numerics::StateId::exp_avg_sq),
+                              planned.of(numerics::StateId::exp_avg_sq))
+                        << name << stage;
                     EXPECT_EQ(held.total(), planned.total()) << name << stage;
                 });
             }

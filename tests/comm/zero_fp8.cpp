@@ -34,7 +34,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
     options.sharding.comm = comm;
     options.sharding.stage = stage;
     optim::Optimizer optimizer(context, recipe, options);
-    numerics::GroupHyper hyper;
+    numerics::GroupHyper hyper = numerics::usual_hyper(numerics::RuleId::adamw);
     hyper.lr = 0.02;
     optimizer.groups().add(hyper);
     const Shape shape = {{kOut, kIn}, 2};

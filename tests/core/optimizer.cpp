@@ -60,7 +60,7 @@ TEST(OptimizerMemory, EveryAllocationMayFail) {
             allocations_left = -1;
             const auto context = make_context();
             optim::Optimizer optimizer(context, recipe, {});
-            optimizer.groups().add({});
+            optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
             const auto param = make_param(context, recipe.weight.dtype);
             allocations_left = k;
             bool added = false;

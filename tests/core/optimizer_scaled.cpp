@@ -26,8 +26,10 @@ recipe::Recipe level(int32_t number) {
     recipe.weight = number == 3 ? kScaledE4m3 : kScaledFp16;
     recipe.master = number == 3 ? kScaledFp16 : StateFormat();
     recipe.grad = kScaledE4m3;
-    recipe.exp_avg = number == 1 ? StateFormat(DType::fp32) : kScaledE4m3;
-    recipe.exp_avg_sq = number == 1 ? StateFormat(DType::fp32) : kScaledFp16;
+    recipe.state(numerics::StateId::exp_avg).format =
+        number == 1 ? StateFormat(DType::fp32) : kScaledE4m3;
+    recipe.state(numerics::StateId::exp_avg_sq).format =
+        number == 1 ? StateFormat(DType::fp32) : kScaledFp16;
     return recipe;
 }
 
@@ -97,13 +99,14 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
     for (int32_t number = 1; number <= 3; ++number) {
         const recipe::Recipe recipe = level(number);
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.groups().add({});
+        optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         add(optimizer, "w", recipe.weight, shape);
         EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "param")), recipe.weight);
         EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "grad")), recipe.grad);
-        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "exp_avg")), recipe.exp_avg);
+        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "exp_avg")),
+                  recipe.state(numerics::StateId::exp_avg).format);
         EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "exp_avg_sq")),
-                  recipe.exp_avg_sq);
+                  recipe.state(numerics::StateId::exp_avg_sq).format);
         if (number == 3) {
             EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, "master")), recipe.master);
         }
@@ -115,8 +118,9 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
         EXPECT_EQ(planned.weight, report.weight);
         EXPECT_EQ(planned.master, report.master);
         EXPECT_EQ(planned.grad, report.grad);
-        EXPECT_EQ(planned.exp_avg, report.exp_avg);
-        EXPECT_EQ(planned.exp_avg_sq, report.exp_avg_sq);
+        EXPECT_EQ(planned.of(numerics::StateId::exp_avg), report.of(numerics::StateId::exp_avg));
+        EXPECT_EQ(planned.of(numerics::StateId::exp_avg_sq),
+                  report.of(numerics::StateId::exp_avg_sq));
         EXPECT_EQ(planned.total(), report.total());
     }
 }
@@ -124,7 +128,7 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
 // Norms and biases stay what they are: fp32, with fp32 gradients and moments.
 TEST_P(ScaledOptimizer, Fp32ParametersHaveNoScaledStates) {
     optim::Optimizer optimizer(context(), level(3), {});
-    optimizer.groups().add({});
+    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     add(optimizer, "bias", DType::fp32, matrix(1, 64));
     for (const char* name : {"param", "grad", "exp_avg", "exp_avg_sq"}) {
         EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, name)), DType::fp32) << name;
@@ -136,7 +140,7 @@ TEST_P(ScaledOptimizer, Fp32ParametersHaveNoScaledStates) {
 
 TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
     const Shape shape = matrix(40, 30);
-    numerics::GroupHyper hyper;
+    numerics::GroupHyper hyper = numerics::usual_hyper(numerics::RuleId::adamw);
     hyper.lr = 0.05;
     optim::Optimizer exact(context(), recipe::Recipe{}, {});
     exact.groups().add(hyper);
@@ -173,7 +177,7 @@ TEST_P(ScaledOptimizer, TheWeightIsTheQuantizedMasterWeight) {
     const recipe::Recipe recipe = level(3);
     const Shape shape = matrix(33, 65);
     optim::Optimizer optimizer(context(), recipe, {});
-    optimizer.groups().add({});
+    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     add(optimizer, "w", recipe.weight, shape);
     for (int32_t step = 0; step < 3; ++step) {
         const auto wide = make(DType::fp32, shape);
@@ -195,7 +199,7 @@ TEST_P(ScaledOptimizer, NormsAreThoseOfTheNumbers) {
     optim::OptimizerOptions options;
     options.max_grad_norm = 0.5;
     optim::Optimizer optimizer(context(), recipe, options);
-    optimizer.groups().add({});
+    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     add(optimizer, "w", recipe.weight, matrix(8, 8));
     set_grad(optimizer, 0, 100.0F);
     double squares = 0.0;
@@ -220,14 +224,14 @@ TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
     const recipe::Recipe recipe = level(3);
     const Shape shape = matrix(16, 20);
     optim::Optimizer first(context(), recipe, {});
-    first.groups().add({});
+    first.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     add(first, "w", recipe.weight, shape);
     for (int32_t step = 0; step < 3; ++step) {
         set_grad(first, 0, 1.0F);
         first.step(stream(), nullptr);
     }
     optim::Optimizer second(context(), recipe, {});
-    second.groups().add({});
+    second.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     add(second, "w", recipe.weight, shape);
     constexpr std::array<const char*, 8> kNames = {
         "param",      "param_scale_inv",      "exp_avg", "exp_avg_scale_inv",
@@ -266,7 +270,7 @@ TEST(ScaledRecipe, LevelsAreAllowed) {
 
 TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
     recipe::Recipe recipe = level(2);
-    recipe.exp_avg_sq = kScaledE4m3;
+    recipe.state(numerics::StateId::exp_avg_sq).format = kScaledE4m3;
     EXPECT_NE(refusal(recipe).find("2.3e5"), std::string::npos);
     recipe = level(3);
     recipe.master = StateFormat();
@@ -274,9 +278,9 @@ TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
     recipe.weight_rounding = recipe::RoundingMode::stochastic;
     EXPECT_EQ(refusal(recipe), "");
     recipe = level(2);
-    recipe.exp_avg = {DType::uint8, Coding::dynamic8};
+    recipe.state(numerics::StateId::exp_avg).format = {DType::uint8, Coding::dynamic8};
     EXPECT_EQ(refusal(recipe), "");
-    recipe.exp_avg_rounding = recipe::RoundingMode::stochastic;
+    recipe.state(numerics::StateId::exp_avg).rounding = recipe::RoundingMode::stochastic;
     EXPECT_NE(refusal(recipe).find("nearest only"), std::string::npos);
     recipe = level(2);
     recipe.compensation = DType::fp16;
@@ -298,8 +302,8 @@ TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
     EXPECT_EQ(recipe.weight, kScaledE4m3);
     EXPECT_EQ(recipe.master, kScaledFp16);
     EXPECT_EQ(recipe.grad, StateFormat(DType::fp8_e5m2, Coding::scaled));
-    EXPECT_EQ(recipe.exp_avg, kScaledE4m3);
-    EXPECT_EQ(recipe.exp_avg_sq, kScaledFp16);
+    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg).format, kScaledE4m3);
+    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg_sq).format, kScaledFp16);
     recipe::set_key(recipe, recipe::find_key("master.dtype"), "none");
     EXPECT_FALSE(recipe.master.exists());
     EXPECT_THROW(recipe::set_key(recipe, recipe::find_key("weight.dtype"), "fp8_e4m3"), Error);
@@ -349,19 +353,19 @@ TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
     for (const auto& [format, bytes] : kCases) {
         SCOPED_TRACE(format_name(format));
         recipe::Recipe recipe;
-        recipe.exp_avg = format;
-        recipe.exp_avg_sq = format;
+        recipe.state(numerics::StateId::exp_avg).format = format;
+        recipe.state(numerics::StateId::exp_avg_sq).format = format;
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.groups().add({});
+        optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         add(optimizer, "w", DType::fp32, matrix(1, 4097));
-        EXPECT_EQ(optimizer.parameters().memory().exp_avg, bytes);
-        EXPECT_EQ(optimizer.parameters().memory().exp_avg_sq, bytes);
+        EXPECT_EQ(optimizer.parameters().memory().of(numerics::StateId::exp_avg), bytes);
+        EXPECT_EQ(optimizer.parameters().memory().of(numerics::StateId::exp_avg_sq), bytes);
         EXPECT_EQ(optimizer.parameters().state(0, "exp_avg")->dtype(), format.dtype);
         EXPECT_EQ(optimizer.parameters().state(0, "exp_avg_scale_inv")->count(),
                   scale_count(format, 4097));
         add(optimizer, "small", DType::fp32, matrix(1, 4095)); // too small for blocks
         EXPECT_EQ(optimizer.parameters().state(1, "exp_avg")->dtype(), DType::fp32);
-        EXPECT_EQ(optimizer.parameters().memory().exp_avg, bytes + 4 * 4095);
+        EXPECT_EQ(optimizer.parameters().memory().of(numerics::StateId::exp_avg), bytes + 4 * 4095);
         const std::array<int64_t, 2> counts = {4097, 4095};
         EXPECT_EQ(optim::planned_memory(recipe, counts).total(),
                   optimizer.parameters().memory().total());
@@ -370,12 +374,12 @@ TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
 
 TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
     const Shape shape = matrix(65, 64);
-    numerics::GroupHyper hyper;
+    numerics::GroupHyper hyper = numerics::usual_hyper(numerics::RuleId::adamw);
     hyper.lr = 0.01;
     const auto train = [&](StateFormat format) {
         recipe::Recipe recipe;
-        recipe.exp_avg = format;
-        recipe.exp_avg_sq = format;
+        recipe.state(numerics::StateId::exp_avg).format = format;
+        recipe.state(numerics::StateId::exp_avg_sq).format = format;
         optim::Optimizer optimizer(context(), recipe, {});
         optimizer.groups().add(hyper);
         add(optimizer, "w", DType::fp32, shape);
@@ -407,7 +411,7 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
 TEST_P(ScaledOptimizer, BytesOfARemainder) {
     const recipe::Recipe& recipe = recipe::find_preset("bf16_pure_remainder").recipe;
     optim::Optimizer optimizer(context(), recipe, {});
-    optimizer.groups().add({});
+    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     add(optimizer, "w", recipe.weight, matrix(10, 10));
     EXPECT_EQ(optimizer.parameters().memory().weight, 200);
     EXPECT_EQ(optimizer.parameters().memory().master, 200);
@@ -422,7 +426,7 @@ TEST_P(ScaledOptimizer, ARemainderIsAnFp32Weight) {
     optim::Optimizer split(context(), recipe::find_preset("bf16_pure_remainder").recipe, {});
     optim::Optimizer exact(context(), recipe::find_preset("bf16_mixed").recipe, {});
     for (optim::Optimizer* each : {&split, &exact}) {
-        each->groups().add({});
+        each->groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         add(*each, "w", each->recipe().weight, shape);
         for (int32_t step = 1; step <= 50; ++step) {
             set_grad(*each, 0, 1.0F / static_cast<float>(step));
@@ -444,7 +448,7 @@ TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
         SCOPED_TRACE(name);
         const recipe::Recipe& recipe = recipe::find_preset(name).recipe;
         optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.groups().add({});
+        optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         add(optimizer, "w", recipe.weight, matrix(4, 8));
         set_grad(optimizer, 0, 1.0F);
         optimizer.step(stream(), nullptr);
@@ -460,7 +464,7 @@ TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
         }
     }
     optim::Optimizer scaled(context(), level(3), {});
-    scaled.groups().add({});
+    scaled.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     add(scaled, "w", level(3).weight, matrix(4, 8));
     quant::quantize_tensor(stream(), *wave(matrix(4, 8), 8.0F),
                            *scaled.parameters().state(0, "param"), nullptr);
@@ -474,8 +478,8 @@ TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
     optim::OptimizerOptions options;
     options.check_finite = true;
     optim::Optimizer optimizer(context(), recipe::Recipe{}, options);
-    optimizer.groups().add({});
-    optimizer.groups().add({});
+    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
+    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     for (int32_t group = 0; group < 2; ++group) {
         optim::NewParameter p;
         p.name = group == 0 ? "a" : "b";
@@ -500,7 +504,7 @@ TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
 TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
     const recipe::Recipe recipe = level(2);
     optim::Optimizer optimizer(context(), recipe, {});
-    optimizer.groups().add({});
+    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     optim::NewParameter p;
     p.name = "w";
     p.param = make(DType::fp16, matrix(4, 4)); // without a scale

@@ -69,7 +69,7 @@ class Model {
   public:
     explicit Model(const recipe::Recipe& recipe)
         : context_(test::make_context("", 2)), recipe_(recipe), optimizer_(context_, recipe_, {}) {
-        numerics::GroupHyper hyper;
+        numerics::GroupHyper hyper = numerics::usual_hyper(numerics::RuleId::adamw);
         hyper.lr = 0.01;
         hyper.weight_decay = 0.01;
         optimizer_.groups().add(hyper);

@@ -151,7 +151,7 @@ Model make_model(const std::shared_ptr<Context>& context, const std::vector<int6
     for (int32_t rank = 0; rank < ranks; ++rank) {
         model.optimizers.push_back(
             std::make_unique<optim::Optimizer>(context, recipe, optim::OptimizerOptions{}));
-        model.optimizers.back()->groups().add({});
+        model.optimizers.back()->groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
     }
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const auto owner = static_cast<std::size_t>(plan.owner[i]);

@@ -95,7 +95,8 @@ class Trainer {
           scaler_(context_, scaler::scaler_preset("torch")), lr_(scalar(context_, 1e-2F)),
           count_(scalar(context_, 2.0F)) {
         for (const char* name : {"a", "b"}) {
-            const int32_t group = optimizer_.groups().add({});
+            const int32_t group =
+                optimizer_.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
             optim::NewParameter p;
             p.name = name;
             const Shape shape = {{5000}, 1};

@@ -28,7 +28,7 @@ class RankTraining {
         : context_(context), comm_(comm), recipe_(make_recipe(context, name)) {
         mp_optimizer* raw = nullptr;
         mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
-        zero.stage = stage;
+        zero.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
         zero.bucket_elements = 1 << 14;
         EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe_, nullptr, &raw)
                                               : mp_optimizer_create_sharded(

@@ -63,7 +63,7 @@ class OffloadedSteps {
     explicit OffloadedSteps(const Backend* accelerator)
         : context_(std::make_shared<Context>(context_options(), enabled_backends(), accelerator)),
           optimizer_(context_, recipe::find_preset("fp32").recipe, options()) {
-        optimizer_.groups().add({});
+        optimizer_.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         for (int32_t i = 0; i < kParameters; ++i) {
             optim::NewParameter parameter;
             parameter.name = std::to_string(i);

@@ -33,7 +33,7 @@ class Trainer {
         fill(*y_, 4); // as its own gradient
         fill(*bias_, 5);
         fill(*weight_, 6);
-        optimizer_.groups().add({});
+        optimizer_.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         optim::NewParameter parameter;
         parameter.name = "w";
         parameter.param = weight_;

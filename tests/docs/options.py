@@ -92,6 +92,16 @@ class Library:
             self.recipes[text] = json.loads(buffer.value)
         return self.recipes[text]
 
+    def usual(self, member, otherwise):
+        """What 0 in this member of a group stands for, of AdamW; `otherwise` where it is no hyperparameter."""
+        hyper = capi.mp_rule_hyper()
+        index = 0
+        while self.handle.mp_rule_get_hyper(0, index, ctypes.byref(hyper)) == 0:
+            if hyper.name.decode() == member:
+                return hyper.usual
+            index += 1
+        return otherwise
+
     def default(self, preset, key):
         return self.recipe(json.dumps({"recipe": preset}))[key]
 
@@ -234,6 +244,8 @@ class Page:
         else:
             struct, field = name.split(".")
             actual = getattr(getattr(capi, struct)(), field)
+            if struct == "mp_param_group_desc" and actual == 0 and self.library:
+                actual = self.library.usual(field, actual)
             actual = actual if isinstance(actual, (int, float)) else "NULL"  # no initializer sets a pointer
             if values[0].startswith("MP_"):
                 values[0] = str(getattr(capi, values[0], "no constant"))
@@ -365,8 +377,8 @@ def self_test(names, library):
         "| `a` | `0` | `mp_context_make` | | |": "is called mp_context_make",
         "| `a` | `0` | `mp_sharding_desc.stages` | `1` | |": "mp_sharding_desc.stages",
         "| `a` | `0` | `fp8_delay` | | |": "is called fp8_delay",
-        "| `a` | `1` | `mp_sharding_desc.stage` | `2` | x |": "is 1 by default",
-        "| `a` | `0` | `mp_sharding_desc.stage` | `1` | |": "differs",
+        "| `a` | `1` | `mp_sharding_desc.stage` | `2` | x |": "is 0 by default",
+        "| `a` | `1` | `mp_sharding_desc.stage` | `0` | |": "differs",
         "| `a` | `0` | `fp8.margin` | | |": "must have one value",
         "| `a`, `b`, `c` | `0`, `1` | not here | | because of it |": "3 options with 2 defaults",
         "| `a` | `0` | not here | | because of it |\n| `a` | `0` | not here | | because of it |": "twice",

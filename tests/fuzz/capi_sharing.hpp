@@ -149,7 +149,8 @@ inline void start_training(Bytes& bytes, World& world) {
     }
     mp_optimizer* optimizer = nullptr;
     mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
-    zero.stage = static_cast<int32_t>(bytes.below(4));
+    zero.stage = static_cast<int32_t>(bytes.below(4)) == 0 ? MP_SHARDING_STAGE_0
+                                                           : static_cast<int32_t>(bytes.below(4));
     zero.kind = static_cast<int32_t>(bytes.below(3));
     (void)(world.setting.ranks == 0
                ? MP_CALL(world, local, mp_optimizer_create, context, recipe, nullptr, &optimizer)

@@ -22,7 +22,8 @@ inline recipe::Recipe recipe_of(int32_t family) {
     const char* const presets[kFamilies] = {"fp32", "bf16_pure_kahan", "msamp_o2"};
     recipe::Recipe recipe = recipe::find_preset(presets[family]).recipe;
     if (family == 1) {
-        recipe.exp_avg = recipe.exp_avg_sq = {DType::uint8, Coding::dynamic8};
+        recipe.state(numerics::StateId::exp_avg).format =
+            recipe.state(numerics::StateId::exp_avg_sq).format = {DType::uint8, Coding::dynamic8};
     }
     return recipe;
 }
@@ -47,7 +48,7 @@ class Rank {
         options.sharding.stage = comm_->size(); // each stage with a number of ranks of its own
         options.sharding.kind = family == 2 ? shard::ShardKind::greedy : shard::ShardKind::flat;
         optimizer_ = std::make_shared<optim::Optimizer>(context_, recipe_of(family), options);
-        optimizer_->groups().add({});
+        optimizer_->groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         for (const Shape& shape : {Shape{{kChunkElements + 5}, 1}, Shape{{3, 40}, 2}, Shape{{0}, 1},
                                    Shape{{1}, 1}, Shape{{16, 16}, 2}}) {
             add(shape, first);

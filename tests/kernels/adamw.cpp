@@ -158,8 +158,8 @@ void update_scalar(const OptimizerUpdateDesc& op, const numerics::GroupScalars& 
         }
         store_param(updated);
     }
-    store(a.exp_avg, i, states[0], op.stochastic_states[0], Purpose::exp_avg);
-    store(a.exp_avg_sq, i, states[1], op.stochastic_states[1], Purpose::exp_avg_sq);
+    store(a.exp_avg, i, states[0], op.stochastic_states[0], Purpose::state0);
+    store(a.exp_avg_sq, i, states[1], op.stochastic_states[1], Purpose::state1);
     if (op.zero_grad) {
         a.grad.set(i, 0.0F);
     }

@@ -32,9 +32,9 @@ static const Row kRows[] = {
     {"bf16_kahan_fp32_states", BF16, FP32, FP32, FP32, FP32, NONE, 0, 0, 0, 0, 0},
     {"fp16_kahan", FP16, FP16, FP16, FP32, FP16, NONE, 0, 0, 0, 0, 0},
     {"bf16_sr", BF16, BF16, BF16, BF16, NONE, NONE, 0, 0, 0,
-     MP_STEP_SR_PARAM | MP_STEP_SR_EXP_AVG | MP_STEP_SR_EXP_AVG_SQ, 0},
+     MP_STEP_SR_PARAM | MP_STEP_SR_STATE | MP_STEP_SR_STATE << 1, 0},
     {"fp16_sr", FP16, FP16, FP16, FP16, NONE, NONE, 0, 0, 0, MP_STEP_SR_PARAM, 0},
-    {"bf16_kahan_sr", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, MP_STEP_SR_EXP_AVG_SQ, 0},
+    {"bf16_kahan_sr", BF16, BF16, BF16, BF16, BF16, NONE, 0, 0, 0, MP_STEP_SR_STATE << 1, 0},
     {"bf16_master", BF16, BF16, FP32, FP32, NONE, FP32, 0, 0, 0, 0, 0},
     {"fp16_master", FP16, FP16, FP32, FP32, NONE, FP32, 0, 0, 0, MP_OPTIMIZER_ZERO_GRAD, 0},
     {"bf16_remainder", BF16, BF16, FP32, BF16, NONE, I16, 0, 0, MP_CODING_REMAINDER, 0, 0},
@@ -45,7 +45,7 @@ static const Row kRows[] = {
     {"dynamic8_remainder", BF16, FP32, U8, U8, NONE, I16, MP_CODING_DYNAMIC8, MP_CODING_DYNAMIC8,
      MP_CODING_REMAINDER, 0, 0},
     {"fp8_blocks_of_128", BF16, BF16, FP8, FP8, NONE, NONE, MP_CODING_FP8_BLOCK128,
-     MP_CODING_FP8_BLOCK128, 0, MP_STEP_SR_EXP_AVG | MP_STEP_SR_EXP_AVG_SQ, 0},
+     MP_CODING_FP8_BLOCK128, 0, MP_STEP_SR_STATE | MP_STEP_SR_STATE << 1, 0},
     {"companded8", BF16, BF16, U8, U8, NONE, NONE, MP_CODING_COMPANDED8, MP_CODING_COMPANDED8, 0, 0,
      0},
     {"kahan_int8", BF16, BF16, BF16, BF16, U8, NONE, 0, 0, 0, 0, MP_CODING_DYNAMIC8},
@@ -109,6 +109,7 @@ static void show_pointer_step(Bits* bits, const Row* row) {
     static const char* const kNames[] = {"param",      "grad",         "exp_avg",
                                          "exp_avg_sq", "compensation", "master"};
     mp_step_args args = MP_STEP_ARGS_INIT;
+    args.lr = 1e-3;
     mp_optimizer_stats stats;
     States s;
     char name[64];

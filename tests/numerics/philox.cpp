@@ -73,8 +73,8 @@ TEST(SrStream, EqualsThePythonImplementation) {
 std::vector<uint32_t> worker_bits(const SrKey& key, uint64_t first, uint64_t last) {
     std::vector<uint32_t> bits;
     for (uint64_t block = first / 8; block * 8 < last; ++block) {
-        const Philox4x32 high = sr_block(key, Purpose::exp_avg_sq, block);
-        const Philox4x32 low = sr_block_low(key, Purpose::exp_avg_sq, block);
+        const Philox4x32 high = sr_block(key, Purpose::state1, block);
+        const Philox4x32 low = sr_block_low(key, Purpose::state1, block);
         for (uint32_t lane = 0; lane < 8; ++lane) {
             const uint64_t element = block * 8 + lane;
             if (element >= first && element < last) {
@@ -103,8 +103,8 @@ TEST(SrStream, DoesNotDependOnGrouping) {
         for (uint64_t i = 0; i < count; ++i) {
             const uint64_t element = base + i * 577 % count; // any order
             const uint32_t bits = whole[element - base];
-            ASSERT_EQ(sr_bits32_at(key, Purpose::exp_avg_sq, element), bits);
-            ASSERT_EQ(sr_bits16_at(key, Purpose::exp_avg_sq, element), bits >> 16);
+            ASSERT_EQ(sr_bits32_at(key, Purpose::state1, element), bits);
+            ASSERT_EQ(sr_bits16_at(key, Purpose::state1, element), bits >> 16);
         }
     }
 }
@@ -137,8 +137,8 @@ TEST(SrStream, EveryPartOfTheAddressMatters) {
 
 TEST(SrStream, PurposeNumbersAreFrozen) {
     EXPECT_EQ(static_cast<uint32_t>(Purpose::param), 0u);
-    EXPECT_EQ(static_cast<uint32_t>(Purpose::exp_avg), 1u);
-    EXPECT_EQ(static_cast<uint32_t>(Purpose::exp_avg_sq), 2u);
+    EXPECT_EQ(static_cast<uint32_t>(Purpose::state0), 1u);
+    EXPECT_EQ(static_cast<uint32_t>(Purpose::state1), 2u);
     EXPECT_EQ(static_cast<uint32_t>(Purpose::compensation), 3u);
     EXPECT_EQ(static_cast<uint32_t>(Purpose::comm), 4u);
     EXPECT_EQ(static_cast<uint32_t>(Purpose::init), 5u);

@@ -136,31 +136,39 @@ class Training {
         GroupFormats formats(saved_recipe_, count);
         for (const Json& tensor : manifest.json.at("tensors")) {
             const std::string state = tensor.at("state");
-            if (state == "param" || state == "exp_avg" || state == "exp_avg_sq") {
+            if (state == "param" || is_rule_state(state)) {
                 formats.add(group_of(tensor.at("name")), tensor);
             }
         }
         for (uint64_t i = 0; i < count; i++) {
-            add_group(join("optimizer.group", i, "."), formats.find(i, "exp_avg"),
-                      formats.find(i, "exp_avg_sq"));
+            add_group(i, formats);
         }
     }
 
-    // A format: empty where it is the recipe's.
-    void add_group(const std::string& name, const std::string& exp_avg,
-                   const std::string& exp_avg_sq) {
+    void add_group(uint64_t number, const GroupFormats& formats) {
+        const std::string name = join("optimizer.group", number, ".");
         const uint64_t flags = scalars_.bits(name + "flags");
         mixedprec::GroupOptions group;
-        group.lr = scalars_.number(name + "lr");
-        group.beta1 = scalars_.number(name + "beta1");
-        group.beta2 = scalars_.number(name + "beta2");
-        group.eps = scalars_.number(name + "eps");
-        group.weight_decay = scalars_.number(name + "weight_decay");
         group.rule = static_cast<int32_t>(scalars_.bits(name + "rule"));
         group.flags |= ((flags & 2U) != 0 ? MP_RULE_MAXIMIZE : 0U) |
                        ((flags & 4U) == 0 ? MP_RULE_NO_BIAS_CORRECTION : 0U);
-        group.exp_avg_format = exp_avg.empty() ? nullptr : exp_avg.c_str();
-        group.exp_avg_sq_format = exp_avg_sq.empty() ? nullptr : exp_avg_sq.c_str();
+        mp_rule_info rule = MP_RULE_INFO_INIT;
+        train::check(mp_rule_get_info(group.rule, &rule), "mp_rule_get_info");
+        std::vector<mp_hyper> hypers;
+        for (int32_t i = 0; i < rule.hyper_count; ++i) {
+            mp_rule_hyper hyper = MP_RULE_HYPER_INIT;
+            train::check(mp_rule_get_hyper(group.rule, i, &hyper), "mp_rule_get_hyper");
+            hypers.push_back({hyper.name, scalars_.number(name + hyper.name)});
+        }
+        group.hypers = hypers.data();
+        group.hyper_count = rule.hyper_count;
+        std::array<std::string, MP_MAX_RULE_STATES> kept;
+        for (int32_t k = 0; k < rule.state_count; ++k) {
+            mp_rule_state state = MP_RULE_STATE_INIT;
+            train::check(mp_rule_get_state(group.rule, k, &state), "mp_rule_get_state");
+            kept.at(size(k)) = formats.find(number, state.name); // empty where it is the recipe's
+            group.state_formats[k] = kept.at(size(k)).empty() ? nullptr : kept.at(size(k)).c_str();
+        }
         optimizer_.add_group(group);
     }
 
@@ -293,16 +301,14 @@ Result rewrite(const Options& options) {
     if (info.converted != 0) {
         pairs.add("lost of weights", format("%.3g at most, %.3g rms", info.weight_largest_error,
                                             info.weight_rms_error));
-        pairs.add("of exp_avg", format("%.3g at most, %.3g rms", info.exp_avg_largest_error,
-                                       info.exp_avg_rms_error));
-        pairs.add("of exp_avg_sq", format("%.3g at most, %.3g rms", info.exp_avg_sq_largest_error,
-                                          info.exp_avg_sq_rms_error));
         result.json["errors"] = {{"weight_largest", info.weight_largest_error},
-                                 {"weight_rms", info.weight_rms_error},
-                                 {"exp_avg_largest", info.exp_avg_largest_error},
-                                 {"exp_avg_rms", info.exp_avg_rms_error},
-                                 {"exp_avg_sq_largest", info.exp_avg_sq_largest_error},
-                                 {"exp_avg_sq_rms", info.exp_avg_sq_rms_error}};
+                                 {"weight_rms", info.weight_rms_error}};
+        for (int32_t k = 0; mp_rule_state_name(k) != nullptr; ++k) {
+            const std::string name = mp_rule_state_name(k);
+            const double largest = info.state_largest_error[k], rms = info.state_rms_error[k];
+            pairs.add(join("of ", name), format("%.3g at most, %.3g rms", largest, rms));
+            result.json["errors"].update({{name + "_largest", largest}, {name + "_rms", rms}});
+        }
     }
     result.text = pairs.text();
     return result;

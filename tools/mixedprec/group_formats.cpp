@@ -2,7 +2,6 @@
 #include "group_formats.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace command {
 namespace {
@@ -18,13 +17,26 @@ std::string kept_as(const std::string& format, bool beside_fp32, int64_t count,
 
 } // namespace
 
+bool is_rule_state(const std::string& state) {
+    for (int32_t k = 0; mp_rule_state_name(k) != nullptr; ++k) {
+        if (state == mp_rule_state_name(k)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 bool is_state_of_a_parameter(std::string state) {
     constexpr std::string_view kScales = "_scale_inv";
     if (state.size() > kScales.size() && state.ends_with(kScales)) {
         state.resize(state.size() - kScales.size());
     }
-    constexpr std::array kStates = {"param", "exp_avg", "exp_avg_sq", "compensation", "master"};
-    return std::find(kStates.begin(), kStates.end(), state) != kStates.end();
+    for (const char* own : {"param", "compensation", "master"}) {
+        if (state == own) {
+            return true;
+        }
+    }
+    return is_rule_state(state);
 }
 
 void GroupFormats::add(int32_t group, const Json& tensor) {
@@ -54,8 +66,7 @@ std::string GroupFormats::find(uint64_t group, const std::string& state) const {
         return std::all_of(members.begin(), members.end(),
                            [&](const auto& member) { return gives(format, member.second, state); });
     };
-    const std::string recipes = recipe_.get_string(state == "exp_avg" ? MP_RECIPE_EXP_AVG_DTYPE
-                                                                      : MP_RECIPE_EXP_AVG_SQ_DTYPE);
+    const std::string recipes = recipe_.get_string(join("optimizer.", state, ".dtype").c_str());
     if (gives_all(recipes)) {
         return {};
     }

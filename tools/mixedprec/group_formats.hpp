@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formats of moments that a group of a checkpoint was added with. A manifest has those of each tensor alone: a small one is
+// The formats of states that a group of a checkpoint was added with. A manifest has those of each tensor alone: a small one is
 // fp32 where its group has blocks, and so is a scaled one beside an fp32 weight.
 #pragma once
 
@@ -11,7 +11,9 @@
 
 namespace command {
 
-// What the optimizer keeps of a parameter beside the weight.
+// A state that some rule keeps.
+bool is_rule_state(const std::string& state);
+// All that the optimizer keeps of a parameter, scales too.
 bool is_state_of_a_parameter(std::string state);
 
 class GroupFormats {
@@ -19,7 +21,7 @@ class GroupFormats {
     GroupFormats(const mixedprec::Recipe& recipe, uint64_t groups)
         : recipe_(recipe), groups_(static_cast<size_t>(groups)) {}
 
-    // A tensor of the manifest whose state is param, exp_avg or exp_avg_sq.
+    // A tensor of the manifest that is a parameter or one of its rule's states.
     void add(int32_t group, const Json& tensor);
     // Empty where it is the recipe's. Throws where no format gives what the group's tensors have.
     [[nodiscard]] std::string find(uint64_t group, const std::string& state) const;

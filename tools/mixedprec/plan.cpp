@@ -36,7 +36,7 @@ bool has_scaled_states(const mixedprec::Recipe& recipe) {
 
 mixedprec::ShardingOptions sharding_of(const mixedprec::Recipe& recipe, int32_t stage) {
     mixedprec::ShardingOptions sharding;
-    sharding.stage = stage;
+    sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
     sharding.kind = has_scaled_states(recipe) ? MP_SHARD_GREEDY : MP_SHARD_FLAT;
     return sharding;
 }
@@ -110,17 +110,14 @@ std::vector<int32_t> stages_of(const Options& options, size_t recipes) {
 
 Json json_of(const Row& row, double memory) {
     const Report& r = row.report;
-    Json json{{"recipe", row.recipe},
-              {"bytes",
-               {{"weights", r.weight_bytes},
-                {"master", r.master_bytes},
-                {"grads", r.grad_bytes},
-                {"exp_avg", r.exp_avg_bytes},
-                {"exp_avg_sq", r.exp_avg_sq_bytes},
-                {"compensation", r.compensation_bytes},
-                {"reduced_grads", r.reduced_grad_bytes},
-                {"total", r.total_bytes}}},
-              {"fits", real(r.total_bytes) <= memory}};
+    Json bytes{{"weights", r.weight_bytes}, {"master", r.master_bytes}, {"grads", r.grad_bytes}};
+    for (const auto& [name, held] : states_of(r)) {
+        bytes[name] = held;
+    }
+    bytes.update({{"compensation", r.compensation_bytes},
+                  {"reduced_grads", r.reduced_grad_bytes},
+                  {"total", r.total_bytes}});
+    Json json{{"recipe", row.recipe}, {"bytes", bytes}, {"fits", real(r.total_bytes) <= memory}};
     if (row.stage >= 0) {
         json["stage"] = row.stage;
         json["step_bytes_sent_computed"] = {{"gradients", row.traffic.all_to_all_bytes},
@@ -135,8 +132,11 @@ Json json_of(const Row& row, double memory) {
 
 std::string table_of(const std::vector<Row>& rows, double parameters, double memory) {
     const bool shared = rows.front().stage >= 0;
-    std::vector<std::string> headings{"recipe",   ">weights",    ">master",  ">grads",
-                                      ">exp_avg", ">exp_avg_sq", ">compens."};
+    std::vector<std::string> headings{"recipe", ">weights", ">master", ">grads"};
+    for (const auto& [name, held] : states_of(rows.front().report)) {
+        headings.push_back(join(">", name));
+    }
+    headings.emplace_back(">compens.");
     if (shared) {
         headings.insert(headings.begin() + 1, ">stage");
         headings.insert(headings.end(), {">summed", ">a rank", ">sends a step"});
@@ -155,9 +155,12 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
         if (shared) {
             cells.push_back(std::to_string(row.stage));
         }
-        cells.insert(cells.end(), {bytes(r.weight_bytes), bytes(r.master_bytes),
-                                   bytes(r.grad_bytes), bytes(r.exp_avg_bytes),
-                                   bytes(r.exp_avg_sq_bytes), bytes(r.compensation_bytes)});
+        cells.insert(cells.end(),
+                     {bytes(r.weight_bytes), bytes(r.master_bytes), bytes(r.grad_bytes)});
+        for (const auto& [name, held] : states_of(r)) {
+            cells.push_back(bytes(held));
+        }
+        cells.push_back(bytes(r.compensation_bytes));
         if (shared) {
             cells.insert(cells.end(), {bytes(r.reduced_grad_bytes), bytes(r.total_bytes),
                                        bytes_text(real(row.traffic.total_bytes))});

@@ -26,6 +26,7 @@ using train::join;
 using train::must;
 using train::real;
 using train::size;
+using train::states_of;
 using train::UsageError;
 
 enum ExitCode { kFine = 0, kFailed = 1, kUsage = 2 };

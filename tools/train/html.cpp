@@ -78,16 +78,27 @@ std::string results(const std::vector<Run>& runs) {
 }
 
 std::string memory(const std::vector<Run>& runs) {
-    std::vector<Cells> rows{{"MiB", "weights", "master", "gradients", "exp_avg", "exp_avg_sq",
-                             "compensation", "total", "peak of the process"}};
+    Cells headings{"MiB", "weights", "master", "gradients"};
+    for (const auto& [name, bytes] : states_of({})) {
+        headings.push_back(name);
+    }
+    headings.insert(headings.end(), {"compensation", "total", "peak of the process"});
+    std::vector<Cells> rows{headings};
     for (const Run& r : runs) {
         const mp_memory_report& m = r.measured;
         Cells cells{r.recipe};
-        for (const int64_t bytes :
-             {m.weight_bytes, m.master_bytes, m.grad_bytes + m.reduced_grad_bytes, m.exp_avg_bytes,
-              m.exp_avg_sq_bytes, m.compensation_bytes, m.total_bytes, r.peak_memory}) {
+        const auto add = [&](int64_t bytes) {
             cells.push_back(number(2, real(bytes) / 1048576.0));
+        };
+        add(m.weight_bytes);
+        add(m.master_bytes);
+        add(m.grad_bytes + m.reduced_grad_bytes);
+        for (const auto& [name, bytes] : states_of(m)) {
+            add(bytes);
         }
+        add(m.compensation_bytes);
+        add(m.total_bytes);
+        add(r.peak_memory);
         rows.push_back(cells);
     }
     return table(rows) + paragraph("Held by model and optimizer on rank 0. The peak is everything "

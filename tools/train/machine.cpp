@@ -115,11 +115,12 @@ double operations_per_token(const Options& o) {
 
 std::string memory_text(const Params& params, const mp_memory_report& held) {
     std::string text = "memory (MiB):";
-    const std::pair<const char*, int64_t> classes[] = {
-        {"weights", held.weight_bytes},           {"master", held.master_bytes},
-        {"gradients", held.grad_bytes},           {"sums over ranks", held.reduced_grad_bytes},
-        {"exp_avg", held.exp_avg_bytes},          {"exp_avg_sq", held.exp_avg_sq_bytes},
-        {"compensation", held.compensation_bytes}};
+    std::vector<std::pair<std::string, int64_t>> classes = states_of(held);
+    classes.insert(classes.begin(), {{"weights", held.weight_bytes},
+                                     {"master", held.master_bytes},
+                                     {"gradients", held.grad_bytes},
+                                     {"sums over ranks", held.reduced_grad_bytes}});
+    classes.emplace_back("compensation", held.compensation_bytes);
     for (const auto& [name, bytes] : classes) {
         if (bytes > 0) {
             text += join(" ", name, format(" %.2f,", mib(real(bytes))));

@@ -75,11 +75,13 @@ void Params::create_optimizer() {
     }
     for (int group = 0; group < 2; group++) {
         mp_param_group_desc g = MP_PARAM_GROUP_DESC_INIT;
-        g.lr = options.lr;
-        g.beta1 = options.beta1;
-        g.beta2 = options.beta2;
-        g.eps = options.eps;
-        g.weight_decay = group == 0 ? options.weight_decay : 0.0;
+        const mp_hyper hypers[] = {{"lr", options.lr}, // what was asked for, 0 too
+                                   {"beta1", options.beta1},
+                                   {"beta2", options.beta2},
+                                   {"eps", options.eps},
+                                   {"weight_decay", group == 0 ? options.weight_decay : 0.0}};
+        g.hypers = hypers;
+        g.hyper_count = static_cast<int32_t>(std::size(hypers));
         int32_t index = 0;
         const mp_status status = MP_CHECK(mp_optimizer_add_group(optimizer.get(), &g, &index));
         if (status == MP_STATUS_WARNING && group == 0 && ranks.rank == 0) {

@@ -35,9 +35,12 @@ static std::string gap(double loss, double baseline) {
 // Bytes for each parameter: weights, master, gradients, states, all.
 static std::array<double, 5> bytes_of(const mp_memory_report& m, int64_t parameters) {
     const auto n = real(parameters);
+    int64_t states = m.compensation_bytes;
+    for (const auto& [name, bytes] : states_of(m)) {
+        states += bytes;
+    }
     return {real(m.weight_bytes) / n, real(m.master_bytes) / n,
-            real(m.grad_bytes + m.reduced_grad_bytes) / n,
-            real(m.exp_avg_bytes + m.exp_avg_sq_bytes + m.compensation_bytes) / n,
+            real(m.grad_bytes + m.reduced_grad_bytes) / n, real(states) / n,
             real(m.total_bytes) / n};
 }
 

@@ -5,8 +5,8 @@
 #include "report.hpp"
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(mp_memory_report, parameter_count, weight_bytes, master_bytes,
-                                   grad_bytes, exp_avg_bytes, exp_avg_sq_bytes, compensation_bytes,
-                                   reduced_grad_bytes, total_bytes)
+                                   grad_bytes, state_bytes, compensation_bytes, reduced_grad_bytes,
+                                   total_bytes)
 
 namespace train {
 
@@ -27,14 +27,14 @@ Run unpack(const std::vector<uint8_t>& bytes) {
 using Json = nlohmann::ordered_json; // which writes null for NaN
 
 static Json json_of(const mp_memory_report& m) {
-    return {{"weights", m.weight_bytes},
-            {"master", m.master_bytes},
-            {"grads", m.grad_bytes},
-            {"exp_avg", m.exp_avg_bytes},
-            {"exp_avg_sq", m.exp_avg_sq_bytes},
-            {"compensation", m.compensation_bytes},
-            {"reduced_grads", m.reduced_grad_bytes},
-            {"total", m.total_bytes}};
+    Json json{{"weights", m.weight_bytes}, {"master", m.master_bytes}, {"grads", m.grad_bytes}};
+    for (const auto& [name, bytes] : states_of(m)) {
+        json[name] = bytes;
+    }
+    json.update({{"compensation", m.compensation_bytes},
+                 {"reduced_grads", m.reduced_grad_bytes},
+                 {"total", m.total_bytes}});
+    return json;
 }
 
 static Json json_of(const Run& r, const Options& o) {

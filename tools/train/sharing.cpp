@@ -23,7 +23,8 @@ static bool has_scaled_states(const mp_recipe* recipe) {
 void Params::create_on_ranks(const mp_optimizer_desc& desc) {
     sharding_.kind = has_scaled_states(recipe) ? MP_SHARD_GREEDY : MP_SHARD_FLAT;
     sharding_.flags |= MP_SHARDING_SUM_GRADIENTS; // each loss is divided by the number of passes
-    sharding_.stage = static_cast<int32_t>(options.zero);
+    sharding_.stage = static_cast<int32_t>(options.zero) == 0 ? MP_SHARDING_STAGE_0
+                                                              : static_cast<int32_t>(options.zero);
     sharding_.bucket_elements = kBucketElements;
     sharding_.wire_dtype = options.wire_dtype;
     sharding_.order = options.order;

@@ -25,6 +25,14 @@ std::string format(const char* text, ...) {
     return made;
 }
 
+std::vector<std::pair<std::string, int64_t>> states_of(const mp_memory_report& report) {
+    std::vector<std::pair<std::string, int64_t>> states;
+    for (int32_t k = 0; mp_rule_state_name(k) != nullptr; ++k) {
+        states.emplace_back(mp_rule_state_name(k), report.state_bytes[k]);
+    }
+    return states;
+}
+
 mp_status check(mp_status status, const char* call) {
     if (status < 0) {
         throw Failure(std::string_view(call).substr(0, std::strcspn(call, "(")), ": ",

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <mixedprec.h>
 
@@ -44,6 +46,10 @@ template <typename Error, typename... Parts> void must(bool good, const Parts&..
 
 // Throws a Failure with the call's name and the library's message. Notes come back.
 mp_status check(mp_status status, const char* call);
+
+// Bytes of all states that rules keep, by name.
+std::vector<std::pair<std::string, int64_t>> states_of(const mp_memory_report& report);
+
 #define MP_CHECK(call) ::train::check((call), #call)
 
 // On stderr, with the rank that this thread is.

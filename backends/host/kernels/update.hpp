@@ -192,14 +192,17 @@ template <class Rule, bool kCompensated, uint32_t kSr> struct Bf16Row {
         const auto bits_if = [](uint32_t flag, const TileBits& all) {
             return (kSr & flag) != 0 ? all.high : nullptr;
         };
-        update_pairs_tile<Rule, kCompensated, kSr>(
-            {at(s.param),
-             at(s.grad),
-             {at(s.states[0]), Rule::kStateCount > 1 ? at(s.states[1]) : nullptr},
-             kCompensated ? at(s.compensation) : nullptr,
-             bits_if(kSrParam, bits.param),
-             {bits_if(kSrState0, bits.states[0]), bits_if(kSrState1, bits.states[1])}},
-            *c.scalars, n);
+        UpdatePairs pairs = {at(s.param),
+                             at(s.grad),
+                             {},
+                             kCompensated ? at(s.compensation) : nullptr,
+                             bits_if(kSrParam, bits.param),
+                             {}};
+        for (int k = 0; k < Rule::kStateCount; ++k) {
+            pairs.states[k] = at(s.states[k]);
+            pairs.state_bits[k] = bits_if(state_flag(k), bits.states[k]);
+        }
+        update_pairs_tile<Rule, kCompensated, kSr>(pairs, *c.scalars, n);
     }
 };
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "host/kernels/update_formats.hpp"
+#include "host/kernels/update_loop.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
@@ -19,6 +20,7 @@ struct BlockMaxima {
 
 template <class Rule, DType kDType> struct BlockRow {
     using Memory = typename InMemory<kDType>::type;
+    using StateTiles = float[numerics::kMaxStates][kTile];
 
     explicit MP_ISA_INLINE BlockRow(const UpdateContext& /*c*/) {}
 
@@ -41,45 +43,39 @@ template <class Rule, DType kDType> struct BlockRow {
     }
 
     static MP_ISA_INLINE BlockMaxima update(const numerics::GroupScalars& group, Memory* param,
-                                            const Memory* grad, float* state0, float* state1,
-                                            int n) {
+                                            const Memory* grad, StateTiles& states, int n) {
         const typename Rule::Scalars k = group.as<Rule>();
         const float grad_mul = group.grad_mul;
-        int32_t largest0 = 0;
-        int32_t largest1 = 0;
+        BlockMaxima largest = {};
         MP_ISA_INDEPENDENT
         for (int i = 0; i < n; ++i) {
             float x[numerics::kMaxStates];
-            x[0] = state0[i];
-            if constexpr (Rule::kStateCount > 1) {
-                x[1] = state1[i];
-            }
+            load_states<Rule>([&](int j) MP_INLINED { return states[j][i]; }, x);
             const float w = load(param[i]);
             store(w + Rule::delta(k, w, load(grad[i]) * grad_mul, x), param[i]);
-            state0[i] = x[0];
-            raise(largest0, x[0]);
-            if constexpr (Rule::kStateCount > 1) {
-                state1[i] = x[1];
-                raise(largest1, x[1]);
-            }
+            store_states<Rule>(
+                [&](int j, float v) MP_INLINED {
+                    states[j][i] = v;
+                    raise(largest.states[j], v);
+                },
+                x);
         }
-        return {{largest0, largest1}};
+        return largest;
     }
 
     // Whole blocks have a constant count, for which the compiler makes a loop without remainder.
     static MP_ISA_FUNCTION BlockMaxima update_block(const numerics::GroupScalars& group,
-                                                    void* param, const void* grad, float* state0,
-                                                    float* state1, int n) {
+                                                    void* param, const void* grad,
+                                                    StateTiles& states, int n) {
         Memory* p = static_cast<Memory*>(param);
         const Memory* g = static_cast<const Memory*>(grad);
-        return n == kTile ? update(group, p, g, state0, state1, kTile)
-                          : update(group, p, g, state0, state1, n);
+        return n == kTile ? update(group, p, g, states, kTile) : update(group, p, g, states, n);
     }
 
     template <Coding kCoding>
     static MP_ISA_INLINE void blocks(const UpdateContext& c, int64_t element, int n) {
         const UpdateSegment& s = *c.segment;
-        alignas(64) float states[numerics::kMaxStates][kTile];
+        alignas(64) StateTiles states;
         constexpr auto kSize = static_cast<int>(block_size(kCoding));
         for (int first = 0; first < n; first += kSize) {
             const int count = min_int(n - first, kSize);
@@ -89,10 +85,9 @@ template <class Rule, DType kDType> struct BlockRow {
                 BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::load(
                     s.states[kState], at, states[kState], count);
             });
-            const BlockMaxima maxima =
-                update_block(*c.scalars, element_address(s.param.data, kDType, at),
-                             element_address(static_cast<const void*>(s.grad.data), kDType, at),
-                             states[0], states[1], count);
+            const BlockMaxima maxima = update_block(
+                *c.scalars, element_address(s.param.data, kDType, at),
+                element_address(static_cast<const void*>(s.grad.data), kDType, at), states, count);
             numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
                 constexpr int kState = decltype(state)::kIndex;
                 BlockTile<kCoding, numerics::is_signed_state<Rule>(kState)>::store_one(

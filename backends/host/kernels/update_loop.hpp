@@ -18,21 +18,16 @@ struct UpdateStreams {
     const TileBits* param_bits;
 };
 
-// A rule's states of one element. Written out: an inner loop would have to go before the outer one becomes vectors.
-static_assert(numerics::kMaxStates == 2);
+// A rule's states of one element. Without a loop, which would have to go before the outer one becomes vectors.
 template <class Rule, class From>
 MP_ISA_INLINE void load_states(const From& load, float (&x)[numerics::kMaxStates]) {
-    x[0] = load(0);
-    if constexpr (Rule::kStateCount > 1) {
-        x[1] = load(1);
-    }
+    numerics::for_each_state<Rule>(
+        [&](auto state) MP_INLINED { x[decltype(state)::kIndex] = load(decltype(state)::kIndex); });
 }
 template <class Rule, class To>
 MP_ISA_INLINE void store_states(const To& store, const float (&x)[numerics::kMaxStates]) {
-    store(0, x[0]);
-    if constexpr (Rule::kStateCount > 1) {
-        store(1, x[1]);
-    }
+    numerics::for_each_state<Rule>(
+        [&](auto state) MP_INLINED { store(decltype(state)::kIndex, x[decltype(state)::kIndex]); });
 }
 
 // The streams are different arrays, so no element depends on another.

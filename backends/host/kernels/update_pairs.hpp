@@ -49,10 +49,11 @@ MP_ISA_INLINE void update_bf16(const typename Rule::Scalars& k, float grad_mul, 
     } else {
         e.p_pattern = round_bf16<kSrP>(e.p + delta, p_bits);
     }
-    e.x_pattern[0] = round_bf16<(kSr & kSrState0) != 0>(e.x[0], x_bits[0]);
-    if constexpr (Rule::kStateCount > 1) {
-        e.x_pattern[1] = round_bf16<(kSr & kSrState1) != 0>(e.x[1], x_bits[1]);
-    }
+    numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
+        constexpr int kState = decltype(state)::kIndex;
+        e.x_pattern[kState] =
+            round_bf16<(kSr & state_flag(kState)) != 0>(e.x[kState], x_bits[kState]);
+    });
 }
 
 MP_ISA_INLINE uint32_t even_bits(uint32_t pair) { return pair & 0xffffU; }
@@ -66,34 +67,37 @@ MP_ISA_INLINE void update_pairs(const UpdatePairs& s, const numerics::GroupScala
     Bf16Pair* param = static_cast<Bf16Pair*>(s.param);
     const Bf16Pair* grad = static_cast<const Bf16Pair*>(s.grad);
     Bf16Pair* compensation = static_cast<Bf16Pair*>(s.compensation);
-    Bf16Pair* state0 = static_cast<Bf16Pair*>(s.states[0]);
-    Bf16Pair* state1 = static_cast<Bf16Pair*>(s.states[1]);
     const Bf16Pair* param_bits = reinterpret_cast<const Bf16Pair*>(s.param_bits);
-    const Bf16Pair* bits0 = reinterpret_cast<const Bf16Pair*>(s.state_bits[0]);
-    const Bf16Pair* bits1 = reinterpret_cast<const Bf16Pair*>(s.state_bits[1]);
-    constexpr bool kHasState1 = Rule::kStateCount > 1;
+    const UpdatePairs at = s;
     MP_ISA_INDEPENDENT
     for (int i = 0; i < pairs; ++i) {
         const uint32_t p = param[i];
         const uint32_t g = grad[i];
-        const uint32_t x0 = state0[i];
-        const uint32_t x1 = kHasState1 ? state1[i] : 0U;
         const uint32_t c = kCompensated ? compensation[i] : 0U;
         const uint32_t rp = (kSr & kSrParam) != 0 ? param_bits[i] : 0U;
-        const uint32_t r0 = (kSr & kSrState0) != 0 ? bits0[i] : 0U;
-        const uint32_t r1 = (kSr & kSrState1) != 0 && kHasState1 ? bits1[i] : 0U;
-        Bf16Element even = {even_of(p), even_of(g), even_of(c), {even_of(x0), even_of(x1)},
-                            0,          0,          {}};
-        Bf16Element odd = {odd_of(p), odd_of(g), odd_of(c), {odd_of(x0), odd_of(x1)}, 0, 0, {}};
-        update_bf16<Rule, kCompensated, kSr>(k, grad_mul, even, even_bits(rp),
-                                             {even_bits(r0), even_bits(r1)});
-        update_bf16<Rule, kCompensated, kSr>(k, grad_mul, odd, odd_bits(rp),
-                                             {odd_bits(r0), odd_bits(r1)});
+        Bf16Element even = {even_of(p), even_of(g), even_of(c), {}, 0, 0, {}};
+        Bf16Element odd = {odd_of(p), odd_of(g), odd_of(c), {}, 0, 0, {}};
+        uint32_t even_random[numerics::kMaxStates] = {};
+        uint32_t odd_random[numerics::kMaxStates] = {};
+        numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
+            constexpr int kState = decltype(state)::kIndex;
+            const uint32_t x = static_cast<const Bf16Pair*>(at.states[kState])[i];
+            even.x[kState] = even_of(x);
+            odd.x[kState] = odd_of(x);
+            if constexpr ((kSr & state_flag(kState)) != 0) {
+                const uint32_t r = reinterpret_cast<const Bf16Pair*>(at.state_bits[kState])[i];
+                even_random[kState] = even_bits(r);
+                odd_random[kState] = odd_bits(r);
+            }
+        });
+        update_bf16<Rule, kCompensated, kSr>(k, grad_mul, even, even_bits(rp), even_random);
+        update_bf16<Rule, kCompensated, kSr>(k, grad_mul, odd, odd_bits(rp), odd_random);
         param[i] = join(even.p_pattern, odd.p_pattern);
-        state0[i] = join(even.x_pattern[0], odd.x_pattern[0]);
-        if constexpr (kHasState1) {
-            state1[i] = join(even.x_pattern[1], odd.x_pattern[1]);
-        }
+        numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
+            constexpr int kState = decltype(state)::kIndex;
+            static_cast<Bf16Pair*>(at.states[kState])[i] =
+                join(even.x_pattern[kState], odd.x_pattern[kState]);
+        });
         if constexpr (kCompensated) {
             compensation[i] = join(even.c_pattern, odd.c_pattern);
         }
@@ -116,8 +120,12 @@ MP_ISA_INLINE void update_last(const UpdatePairs& s, const numerics::GroupScalar
     e.g = value(s.grad);
     e.c = kCompensated ? value(s.compensation) : 0.0F;
     load_states<Rule>([&](int j) { return value(s.states[j]); }, e.x);
+    uint32_t random[numerics::kMaxStates];
+    for (int j = 0; j < numerics::kMaxStates; ++j) {
+        random[j] = bits(s.state_bits[j]);
+    }
     update_bf16<Rule, kCompensated, kSr>(group.as<Rule>(), group.grad_mul, e, bits(s.param_bits),
-                                         {bits(s.state_bits[0]), bits(s.state_bits[1])});
+                                         random);
     store(s.param, e.p_pattern);
     for (int j = 0; j < Rule::kStateCount; ++j) {
         store(s.states[j], e.x_pattern[j]);

@@ -8,7 +8,12 @@
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // A bit for the parameter and one for each state.
-enum StochasticFlags : uint32_t { kSrNone = 0, kSrParam = 1, kSrState0 = 2, kSrState1 = 4 };
+enum StochasticFlags : uint32_t {
+    kSrNone = 0,
+    kSrParam = 1,
+    kSrState0 = 2,
+    kSrState1 = 4 /* and so on */
+};
 MP_ISA_INLINE constexpr uint32_t state_flag(int k) { return uint32_t{kSrState0} << k; }
 
 // Nothing is rounded into fp32.

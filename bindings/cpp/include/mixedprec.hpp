@@ -11,7 +11,8 @@
  * - Errors: a failed call throws mixedprec::Error. With MIXEDPREC_EXPECTED defined before this header is included no call
  *   throws: each returns expected<T>, and the header compiles with -fno-exceptions. Both may be in one program.
  * - A note (MP_STATUS_WARNING) is success: note() has the text of this thread's last call.
- * - Options are the C structs with their defaults: GroupOptions group; group.lr = 3e-4;
+ * - Options are the C structs with their defaults: GroupOptions group; group.lr = 3e-4; As in C, a zero that is meant as one is
+ *   given by name: const mp_hyper none = {"beta1", 0.0}; group.hypers = &none; group.hyper_count = 1;
  * - Memory that is wrapped stays the caller's: it must not move or end before the objects that were given it. A
  *   shared_ptr may be handed over instead, which the tensor then keeps.
  * - Functions given as callbacks must not throw. Those of log, monitor and progress are held by the object; an

@@ -119,12 +119,13 @@ contains
         call expect(len(text) > 0, "reason")
         call recipe%plan_memory(MP_RULE_ADAMW, [1000000_int64, 50000_int64], report)
         call recipe%plan_memory(MP_RULE_ADAMW, [1000000_int64, 50000_int64], share, rank=0, ranks=2)
-        call expect(report%parameter_count == 1050000 .and. share%exp_avg_bytes < report%exp_avg_bytes, "plan_memory")
+        call expect(report%parameter_count == 1050000 .and. &
+            share%state_bytes(MP_STATE_EXP_AVG + 1) < report%state_bytes(MP_STATE_EXP_AVG + 1), "plan_memory")
         call copy%create(context, "bf16_pure")
         call copy%plan_tensors([mp_planned_tensor(count=1000), mp_planned_tensor(count=24, weight_dtype=MP_DTYPE_FP32, &
             rule=MP_RULE_LION)], report, sent)
-        call expect(report%weight_bytes == 2096 .and. report%exp_avg_sq_bytes == 2000 .and. sent%total_bytes == 0, &
-            "plan_tensors")
+        call expect(report%weight_bytes == 2096 .and. report%state_bytes(MP_STATE_EXP_AVG_SQ + 1) == 2000 .and. &
+            sent%total_bytes == 0, "plan_tensors")
         call copy%plan_tensors([mp_planned_tensor(count=100000)], report, sent, rank=1, ranks=2)
         call expect(sent%all_to_all_bytes > 0, "plan_tensors of a rank")
         call copy%plan_tensors([mp_planned_tensor(count=-1)], report, error=error)
@@ -493,6 +494,7 @@ contains
         type(mp_optimizer) :: optimizer
         type(mp_optimizer_stats) :: stats
         type(mp_param_group_desc) :: group, found
+        type(mp_hyper), target :: zero
         type(mp_memory_report) :: report
         type(mp_tensor) :: p, g, values, norm, lr
         type(mp_slots) :: slots, empty
@@ -511,13 +513,15 @@ contains
         call recipe%create(context, "fp32")
         call optimizer%create(context, recipe, mp_optimizer_desc(max_grad_norm=1d0))
         group%lr = 0.1d0
-        call optimizer%add_group(group, exp_avg_format="bf16")
+        call optimizer%add_group(group, state_formats=["bf16", "    "])
         ! Numbers of single precision, as programs have them: also eps, which Lion does not read.
-        call optimizer%add_group(mp_param_group_desc(flags=MP_HYPERPARAMETERS_EXPLICIT, lr=real(1e-4, real64), &
-            beta1=real(0.9, real64), beta2=real(0.99, real64), eps=real(1e-8, real64), rule=MP_RULE_LION), error=error)
+        call optimizer%add_group(mp_param_group_desc(lr=real(1e-4, real64), beta1=real(0.9, real64), &
+            beta2=real(0.99, real64), eps=real(1e-8, real64), rule=MP_RULE_LION), error=error)
         call expect(.not. error%failed(), "single-precision numbers for Lion")
-        call optimizer%add_group(exp_avg_format="bf17", error=error)
+        call optimizer%add_group(state_formats=["bf17"], error=error)
         call expect(error%failed(), "a format that is none")
+        call optimizer%add_group(state_formats=["fp32", "fp32", "fp32", "fp32", "fp32"], error=error)
+        call expect_error(error, MP_STATUS_INVALID_ARGUMENT, "states")
         param = 1
         grad = 0.5
         call p%wrap(context, mp_array(param))
@@ -598,10 +602,12 @@ contains
         call slots%add(mp_array(param), mp_array(grad), mp_array(short), mp_array(v), error=error)
         call expect_error(error, MP_STATUS_INVALID_SHAPE, "elements")
         call slots%add(mp_array(param), mp_array(grad), mp_array(m), mp_array(v))
+        args%lr = 1d-3
         do i = 1, 3
             args%step = i
             call slots%step(context, args, stats=stats)
         end do
+        call expect(all(param < 1), "steps on slots")
         call empty%add(mp_array(param2), mp_array(grad), mp_array(m2), mp_array(v2))
         args%step = 1
         call plan%create(context, args, empty)
@@ -613,6 +619,15 @@ contains
         args%lr = 1d-4
         call plan%set_args(args)
         call expect(stats%step == 3 .and. all(param == param2), "a plan gives the bits of steps")
+        zero = mp_named_hyper(MP_RULE_ADAMW, "beta1", 0d0)
+        args%hypers = c_loc(zero)
+        args%hyper_count = 1
+        call plan%set_args(args)
+        call plan%run()
+        call expect(all(m2 == grad), "a zero that is meant")
+        args%hyper_count = 0
+        zero = mp_named_hyper(MP_RULE_LION, "eps", 0d0, error)
+        call expect_error(error, MP_STATUS_UNKNOWN_NAME, "lion does not read eps")
         call slots%add(mp_array(param), mp_array(grad), mp_array(m2), mp_array(v2))
         args%step = 4
         call slots%step(context, args, error=error)

@@ -63,7 +63,6 @@ const MP_CODING_DYNAMIC4 = Int32(4)
 const MP_CODING_REMAINDER = Int32(5)
 const MP_CODING_FP8_BLOCK128 = Int32(6)
 const MP_CODING_COMPANDED8 = Int32(7)
-const MP_STEP_STATES = Int32(4)
 const MP_SAVE_BACKGROUND = UInt32(1)
 const MP_LOAD_VERIFY_ALL = UInt32(1)
 const MP_LOAD_OTHER_RECIPE = UInt32(2)
@@ -83,34 +82,8 @@ const MP_LOG_WARNING = Int32(2)
 const MP_LOG_INFO = Int32(3)
 const MP_LOG_DEBUG = Int32(4)
 const MP_CONTEXT_BIND_THREADS = UInt32(1)
-const MP_GEMM_TRANS_A = UInt32(1)
-const MP_GEMM_TRANS_B = UInt32(2)
-const MP_GEMM_BIAS = UInt32(4)
-const MP_GEMM_GELU = UInt32(8)
-const MP_GEMM_HAS_ALPHA = UInt32(16)
-const MP_GEMM_POWER_OF_TWO_SCALES = UInt32(32)
-const MP_GEMM_FAST_ACCUMULATION = UInt32(64)
-const MP_LINEAR_INFERENCE = UInt32(1)
-const MP_LINEAR_CACHE_WEIGHT = UInt32(2)
-const MP_LINEAR_FIRST_OR_LAST = UInt32(4)
-const MP_LINEAR_STATS = UInt32(8)
-const MP_LINEAR_FROZEN = UInt32(16)
-const MP_LINEAR_COPY_INPUT = UInt32(32)
-const MP_OPERAND_INPUT = Int32(0)
-const MP_OPERAND_WEIGHT = Int32(1)
-const MP_OPERAND_GRAD_OUTPUT = Int32(2)
-const MP_OPERAND_COUNT = Int32(3)
-const MP_BACKWARD_ACCUMULATE = UInt32(1)
-const MP_OPTIMIZER_CHECK_FINITE = UInt32(1)
-const MP_OPTIMIZER_ZERO_GRAD = UInt32(2)
-const MP_OPTIMIZER_OFFLOAD = UInt32(4)
-const MP_STEP_SR_PARAM = UInt32(16)
-const MP_STEP_SR_EXP_AVG = UInt32(32)
-const MP_STEP_SR_EXP_AVG_SQ = UInt32(64)
-const MP_HYPERPARAMETERS_EXPLICIT = UInt32(256)
-const MP_RULE_MAXIMIZE = UInt32(1024)
-const MP_RULE_NO_BIAS_CORRECTION = UInt32(2048)
-const MP_PARAM_NORM_ELSEWHERE = UInt32(1)
+const MP_CAST_SATURATE = UInt32(1)
+const MP_CAST_NO_SATURATE = UInt32(2)
 const MP_SCALING_TENSOR = Int32(1)
 const MP_SCALING_ROW = Int32(2)
 const MP_SCALING_COLUMN = Int32(3)
@@ -131,6 +104,26 @@ const MP_SCALE_RULE_MX_EVEN = Int32(8)
 const MP_SCALE_RULE_NVFP4 = Int32(9)
 const MP_QUANT_POWER_OF_TWO = UInt32(1)
 const MP_QUANTIZE_CHECK_AMAX = UInt32(1)
+const MP_GEMM_TRANS_A = UInt32(1)
+const MP_GEMM_TRANS_B = UInt32(2)
+const MP_GEMM_BIAS = UInt32(4)
+const MP_GEMM_GELU = UInt32(8)
+const MP_GEMM_HAS_ALPHA = UInt32(16)
+const MP_GEMM_POWER_OF_TWO_SCALES = UInt32(32)
+const MP_GEMM_FAST_ACCUMULATION = UInt32(64)
+const MP_LINEAR_INFERENCE = UInt32(1)
+const MP_LINEAR_CACHE_WEIGHT = UInt32(2)
+const MP_LINEAR_FIRST_OR_LAST = UInt32(4)
+const MP_LINEAR_STATS = UInt32(8)
+const MP_LINEAR_FROZEN = UInt32(16)
+const MP_LINEAR_COPY_INPUT = UInt32(32)
+const MP_OPERAND_INPUT = Int32(0)
+const MP_OPERAND_WEIGHT = Int32(1)
+const MP_OPERAND_GRAD_OUTPUT = Int32(2)
+const MP_OPERAND_COUNT = Int32(3)
+const MP_BACKWARD_ACCUMULATE = UInt32(1)
+const MP_OPTIMIZER_OFFLOAD = UInt32(4)
+const MP_PARAM_NORM_ELSEWHERE = UInt32(1)
 const MP_RECIPE_TYPE_STRING = Int32(1)
 const MP_RECIPE_TYPE_FLOAT = Int32(2)
 const MP_RECIPE_TYPE_INT = Int32(3)
@@ -201,6 +194,12 @@ const MP_REDUCE_STOCHASTIC = UInt32(1)
 const MP_RULE_ADAMW = Int32(0)
 const MP_RULE_ADAM = Int32(1)
 const MP_RULE_LION = Int32(2)
+const MP_STATE_EXP_AVG = Int32(0)
+const MP_STATE_EXP_AVG_SQ = Int32(1)
+const MP_MAX_RULE_STATES = Int32(4)
+const MP_MAX_STATES = Int32(16)
+const MP_RULE_MAXIMIZE = UInt32(1024)
+const MP_RULE_NO_BIAS_CORRECTION = UInt32(2048)
 const MP_FORWARD_DROP = UInt32(1)
 const MP_FORWARD_RECOMPUTE = UInt32(2)
 const MP_PRODUCT_FPROP = Int32(0)
@@ -216,7 +215,7 @@ const MP_SHARD_PER_PARAMETER = Int32(1)
 const MP_SHARD_GREEDY = Int32(2)
 const MP_SHARDING_SUM_GRADIENTS = UInt32(1)
 const MP_SHARDING_NO_PROGRESS_THREAD = UInt32(2)
-const MP_SHARDING_EXPLICIT = UInt32(4)
+const MP_SHARDING_STAGE_0 = Int32(-1)
 const MP_STATUS_OK = Int32(0)
 const MP_STATUS_WARNING = Int32(1)
 const MP_STATUS_NOT_READY = Int32(2)
@@ -250,8 +249,10 @@ const MP_STATUS_MPI_ERROR = Int32(-64)
 const MP_STATUS_KOKKOS_ERROR = Int32(-65)
 const MP_STATUS_DEVICE_ERROR = Int32(-66)
 const MP_STATUS_INTERNAL = Int32(-80)
-const MP_CAST_SATURATE = UInt32(1)
-const MP_CAST_NO_SATURATE = UInt32(2)
+const MP_OPTIMIZER_CHECK_FINITE = UInt32(1)
+const MP_OPTIMIZER_ZERO_GRAD = UInt32(2)
+const MP_STEP_SR_PARAM = UInt32(16)
+const MP_STEP_SR_STATE = UInt32(32)
 const MP_DTYPE_NONE = Int32(0)
 const MP_DTYPE_FP32 = Int32(1)
 const MP_DTYPE_FP16 = Int32(2)
@@ -296,6 +297,16 @@ struct mp_array
         new(data, scale_inv, amax, dtype, coding)
 end
 
+"See mixedprec/rule.h."
+struct mp_hyper
+    name::Ptr{UInt8}
+    value::Float64
+    mp_hyper(;
+        name = C_NULL,
+        value = 0.0) =
+        new(name, value)
+end
+
 "See mixedprec/checkpoint.h."
 struct mp_checkpoint_desc
     struct_size::UInt32
@@ -328,10 +339,8 @@ struct mp_checkpoint_info
     reserved::Int32
     weight_largest_error::Float64
     weight_rms_error::Float64
-    exp_avg_largest_error::Float64
-    exp_avg_rms_error::Float64
-    exp_avg_sq_largest_error::Float64
-    exp_avg_sq_rms_error::Float64
+    state_largest_error::NTuple{16,Float64}
+    state_rms_error::NTuple{16,Float64}
     mp_checkpoint_info(;
         format = 0,
         step = 0,
@@ -345,11 +354,9 @@ struct mp_checkpoint_info
         reserved = 0,
         weight_largest_error = 0.0,
         weight_rms_error = 0.0,
-        exp_avg_largest_error = 0.0,
-        exp_avg_rms_error = 0.0,
-        exp_avg_sq_largest_error = 0.0,
-        exp_avg_sq_rms_error = 0.0) =
-        new(sizeof(mp_checkpoint_info), format, step, sequence, world, tensor_count, bytes, applied_step, seed, converted, reserved, weight_largest_error, weight_rms_error, exp_avg_largest_error, exp_avg_rms_error, exp_avg_sq_largest_error, exp_avg_sq_rms_error)
+        state_largest_error = ntuple(_ -> Float64(0), 16),
+        state_rms_error = ntuple(_ -> Float64(0), 16)) =
+        new(sizeof(mp_checkpoint_info), format, step, sequence, world, tensor_count, bytes, applied_step, seed, converted, reserved, weight_largest_error, weight_rms_error, state_largest_error, state_rms_error)
 end
 
 "See mixedprec/comm.h."
@@ -535,6 +542,88 @@ struct mp_context_desc
         new(sizeof(mp_context_desc), flags, api_version, device_kind, device_index, num_threads, log_level, reserved, backend, allocate, release, allocator_payload, log, log_payload, parallel, parallel_payload)
 end
 
+"See mixedprec/convert.h."
+struct mp_cast_desc
+    struct_size::UInt32
+    flags::UInt32
+    rounding::Int32
+    microbatch::Int32
+    seed::UInt64
+    uid::UInt64
+    step::UInt64
+    mp_cast_desc(;
+        flags = 0,
+        rounding = 0,
+        microbatch = 0,
+        seed = 0,
+        uid = 0,
+        step = 0) =
+        new(sizeof(mp_cast_desc), flags, rounding, microbatch, seed, uid, step)
+end
+
+"See mixedprec/convert.h."
+struct mp_quant_desc
+    struct_size::UInt32
+    flags::UInt32
+    scaling::Int32
+    rule::Int32
+    amax_epsilon::Float64
+    margin::Int32
+    reserved::Int32
+    mp_quant_desc(;
+        flags = 0,
+        scaling = 0,
+        rule = 0,
+        amax_epsilon = 0.0,
+        margin = 0,
+        reserved = 0) =
+        new(sizeof(mp_quant_desc), flags, scaling, rule, amax_epsilon, margin, reserved)
+end
+
+"See mixedprec/convert.h."
+struct mp_quantize_args
+    struct_size::UInt32
+    flags::UInt32
+    rounding::Int32
+    microbatch::Int32
+    seed::UInt64
+    uid::UInt64
+    step::UInt64
+    first_element::Int64
+    amax_pointer::Ptr{Float32}
+    mp_quantize_args(;
+        flags = 0,
+        rounding = 0,
+        microbatch = 0,
+        seed = 0,
+        uid = 0,
+        step = 0,
+        first_element = 0,
+        amax_pointer = C_NULL) =
+        new(sizeof(mp_quantize_args), flags, rounding, microbatch, seed, uid, step, first_element, amax_pointer)
+end
+
+"See mixedprec/convert.h."
+struct mp_quantized_memory
+    struct_size::UInt32
+    dtype::Int32
+    rows::Int64
+    columns::Int64
+    codes::Ptr{Cvoid}
+    transposed::Ptr{Cvoid}
+    scale_inv::Ptr{Cvoid}
+    amax::Ptr{Float32}
+    mp_quantized_memory(;
+        dtype = 0,
+        rows = 0,
+        columns = 0,
+        codes = C_NULL,
+        transposed = C_NULL,
+        scale_inv = C_NULL,
+        amax = C_NULL) =
+        new(sizeof(mp_quantized_memory), dtype, rows, columns, codes, transposed, scale_inv, amax)
+end
+
 "See mixedprec/gemm.h."
 struct mp_gemm_desc
     struct_size::UInt32
@@ -694,21 +783,21 @@ struct mp_param_group_desc
     eps::Float64
     weight_decay::Float64
     rule::Int32
-    reserved::Int32
-    exp_avg_format::Ptr{UInt8}
-    exp_avg_sq_format::Ptr{UInt8}
+    hyper_count::Int32
+    hypers::Ptr{mp_hyper}
+    state_formats::NTuple{4,Ptr{UInt8}}
     mp_param_group_desc(;
-        flags = 256,
-        lr = 0.001,
-        beta1 = 0.9,
-        beta2 = 0.999,
-        eps = 1e-08,
+        flags = 0,
+        lr = 0.0,
+        beta1 = 0.0,
+        beta2 = 0.0,
+        eps = 0.0,
         weight_decay = 0.0,
         rule = 0,
-        reserved = 0,
-        exp_avg_format = C_NULL,
-        exp_avg_sq_format = C_NULL) =
-        new(sizeof(mp_param_group_desc), flags, lr, beta1, beta2, eps, weight_decay, rule, reserved, exp_avg_format, exp_avg_sq_format)
+        hyper_count = 0,
+        hypers = C_NULL,
+        state_formats = ntuple(_ -> Ptr{UInt8}(0), 4)) =
+        new(sizeof(mp_param_group_desc), flags, lr, beta1, beta2, eps, weight_decay, rule, hyper_count, hypers, state_formats)
 end
 
 "See mixedprec/optimizer.h."
@@ -726,158 +815,6 @@ struct mp_param_desc
         grad = C_NULL,
         init_fp32 = C_NULL) =
         new(sizeof(mp_param_desc), flags, name, param, grad, init_fp32)
-end
-
-"See mixedprec/optimizer.h."
-struct mp_optimizer_stats
-    struct_size::UInt32
-    found_inf::UInt32
-    step::Int64
-    skipped_steps::Int64
-    grad_norm::Float64
-    grad_mul::Float64
-    outlier_steps::Int64
-    grad_norm_z::Float64
-    loss_z::Float64
-    mp_optimizer_stats(;
-        found_inf = 0,
-        step = 0,
-        skipped_steps = 0,
-        grad_norm = 0.0,
-        grad_mul = 0.0,
-        outlier_steps = 0,
-        grad_norm_z = 0.0,
-        loss_z = 0.0) =
-        new(sizeof(mp_optimizer_stats), found_inf, step, skipped_steps, grad_norm, grad_mul, outlier_steps, grad_norm_z, loss_z)
-end
-
-"See mixedprec/optimizer.h."
-struct mp_step_slot
-    struct_size::UInt32
-    flags::UInt32
-    count::Int64
-    uid::UInt64
-    first_element::Int64
-    param::mp_array
-    grad::mp_array
-    master::mp_array
-    compensation::mp_array
-    states::NTuple{4,mp_array}
-    mp_step_slot(;
-        flags = 0,
-        count = 0,
-        uid = 0,
-        first_element = 0,
-        param = mp_array(),
-        grad = mp_array(),
-        master = mp_array(),
-        compensation = mp_array(),
-        states = ntuple(_ -> mp_array(), 4)) =
-        new(sizeof(mp_step_slot), flags, count, uid, first_element, param, grad, master, compensation, states)
-end
-
-"See mixedprec/optimizer.h."
-struct mp_step_args
-    struct_size::UInt32
-    flags::UInt32
-    step::Int64
-    seed::UInt64
-    lr::Float64
-    beta1::Float64
-    beta2::Float64
-    eps::Float64
-    weight_decay::Float64
-    max_grad_norm::Float64
-    grad_scale::Float64
-    lr_pointer::Ptr{Float32}
-    grad_scale_pointer::Ptr{Float32}
-    rule::Int32
-    reserved::Int32
-    step_pointer::Ptr{Int64}
-    hyper_pointer::Ptr{Float64}
-    grad_mul_pointer::Ptr{Float32}
-    mp_step_args(;
-        flags = 256,
-        step = 1,
-        seed = 0,
-        lr = 0.001,
-        beta1 = 0.9,
-        beta2 = 0.999,
-        eps = 1e-08,
-        weight_decay = 0.0,
-        max_grad_norm = 0.0,
-        grad_scale = 1.0,
-        lr_pointer = C_NULL,
-        grad_scale_pointer = C_NULL,
-        rule = 0,
-        reserved = 0,
-        step_pointer = C_NULL,
-        hyper_pointer = C_NULL,
-        grad_mul_pointer = C_NULL) =
-        new(sizeof(mp_step_args), flags, step, seed, lr, beta1, beta2, eps, weight_decay, max_grad_norm, grad_scale, lr_pointer, grad_scale_pointer, rule, reserved, step_pointer, hyper_pointer, grad_mul_pointer)
-end
-
-"See mixedprec/quant.h."
-struct mp_quant_desc
-    struct_size::UInt32
-    flags::UInt32
-    scaling::Int32
-    rule::Int32
-    amax_epsilon::Float64
-    margin::Int32
-    reserved::Int32
-    mp_quant_desc(;
-        flags = 0,
-        scaling = 0,
-        rule = 0,
-        amax_epsilon = 0.0,
-        margin = 0,
-        reserved = 0) =
-        new(sizeof(mp_quant_desc), flags, scaling, rule, amax_epsilon, margin, reserved)
-end
-
-"See mixedprec/quant.h."
-struct mp_quantize_args
-    struct_size::UInt32
-    flags::UInt32
-    rounding::Int32
-    microbatch::Int32
-    seed::UInt64
-    uid::UInt64
-    step::UInt64
-    first_element::Int64
-    amax_pointer::Ptr{Float32}
-    mp_quantize_args(;
-        flags = 0,
-        rounding = 0,
-        microbatch = 0,
-        seed = 0,
-        uid = 0,
-        step = 0,
-        first_element = 0,
-        amax_pointer = C_NULL) =
-        new(sizeof(mp_quantize_args), flags, rounding, microbatch, seed, uid, step, first_element, amax_pointer)
-end
-
-"See mixedprec/quant.h."
-struct mp_quantized_memory
-    struct_size::UInt32
-    dtype::Int32
-    rows::Int64
-    columns::Int64
-    codes::Ptr{Cvoid}
-    transposed::Ptr{Cvoid}
-    scale_inv::Ptr{Cvoid}
-    amax::Ptr{Float32}
-    mp_quantized_memory(;
-        dtype = 0,
-        rows = 0,
-        columns = 0,
-        codes = C_NULL,
-        transposed = C_NULL,
-        scale_inv = C_NULL,
-        amax = C_NULL) =
-        new(sizeof(mp_quantized_memory), dtype, rows, columns, codes, transposed, scale_inv, amax)
 end
 
 "See mixedprec/quant.h."
@@ -924,23 +861,21 @@ struct mp_memory_report
     weight_bytes::Int64
     master_bytes::Int64
     grad_bytes::Int64
-    exp_avg_bytes::Int64
-    exp_avg_sq_bytes::Int64
     compensation_bytes::Int64
     total_bytes::Int64
     reduced_grad_bytes::Int64
+    state_bytes::NTuple{16,Int64}
     mp_memory_report(;
         flags = 0,
         parameter_count = 0,
         weight_bytes = 0,
         master_bytes = 0,
         grad_bytes = 0,
-        exp_avg_bytes = 0,
-        exp_avg_sq_bytes = 0,
         compensation_bytes = 0,
         total_bytes = 0,
-        reduced_grad_bytes = 0) =
-        new(sizeof(mp_memory_report), flags, parameter_count, weight_bytes, master_bytes, grad_bytes, exp_avg_bytes, exp_avg_sq_bytes, compensation_bytes, total_bytes, reduced_grad_bytes)
+        reduced_grad_bytes = 0,
+        state_bytes = ntuple(_ -> Int64(0), 16)) =
+        new(sizeof(mp_memory_report), flags, parameter_count, weight_bytes, master_bytes, grad_bytes, compensation_bytes, total_bytes, reduced_grad_bytes, state_bytes)
 end
 
 "See mixedprec/reduce.h."
@@ -1004,10 +939,14 @@ struct mp_rule_state
     struct_size::UInt32
     is_signed::Int32
     name::Ptr{UInt8}
+    number::Int32
+    reserved::Int32
     mp_rule_state(;
         is_signed = 0,
-        name = C_NULL) =
-        new(sizeof(mp_rule_state), is_signed, name)
+        name = C_NULL,
+        number = 0,
+        reserved = 0) =
+        new(sizeof(mp_rule_state), is_signed, name, number, reserved)
 end
 
 "See mixedprec/rule.h."
@@ -1087,8 +1026,8 @@ struct mp_sharding_desc
     node_ranks::Int32
     reserved::Int32
     mp_sharding_desc(;
-        flags = 4,
-        stage = 1,
+        flags = 0,
+        stage = 0,
         kind = 0,
         bucket_elements = 0,
         wire_dtype = 0,
@@ -1126,16 +1065,105 @@ struct mp_planned_tensor
     count::Int64
     rule::Int32
     ndim::Int32
-    exp_avg_format::Ptr{UInt8}
-    exp_avg_sq_format::Ptr{UInt8}
+    state_formats::NTuple{4,Ptr{UInt8}}
     mp_planned_tensor(;
         weight_dtype = 0,
         count = 0,
         rule = 0,
         ndim = 0,
-        exp_avg_format = C_NULL,
-        exp_avg_sq_format = C_NULL) =
-        new(sizeof(mp_planned_tensor), weight_dtype, count, rule, ndim, exp_avg_format, exp_avg_sq_format)
+        state_formats = ntuple(_ -> Ptr{UInt8}(0), 4)) =
+        new(sizeof(mp_planned_tensor), weight_dtype, count, rule, ndim, state_formats)
+end
+
+"See mixedprec/step.h."
+struct mp_optimizer_stats
+    struct_size::UInt32
+    found_inf::UInt32
+    step::Int64
+    skipped_steps::Int64
+    grad_norm::Float64
+    grad_mul::Float64
+    outlier_steps::Int64
+    grad_norm_z::Float64
+    loss_z::Float64
+    mp_optimizer_stats(;
+        found_inf = 0,
+        step = 0,
+        skipped_steps = 0,
+        grad_norm = 0.0,
+        grad_mul = 0.0,
+        outlier_steps = 0,
+        grad_norm_z = 0.0,
+        loss_z = 0.0) =
+        new(sizeof(mp_optimizer_stats), found_inf, step, skipped_steps, grad_norm, grad_mul, outlier_steps, grad_norm_z, loss_z)
+end
+
+"See mixedprec/step.h."
+struct mp_step_slot
+    struct_size::UInt32
+    flags::UInt32
+    count::Int64
+    uid::UInt64
+    first_element::Int64
+    param::mp_array
+    grad::mp_array
+    master::mp_array
+    compensation::mp_array
+    states::NTuple{4,mp_array}
+    mp_step_slot(;
+        flags = 0,
+        count = 0,
+        uid = 0,
+        first_element = 0,
+        param = mp_array(),
+        grad = mp_array(),
+        master = mp_array(),
+        compensation = mp_array(),
+        states = ntuple(_ -> mp_array(), 4)) =
+        new(sizeof(mp_step_slot), flags, count, uid, first_element, param, grad, master, compensation, states)
+end
+
+"See mixedprec/step.h."
+struct mp_step_args
+    struct_size::UInt32
+    flags::UInt32
+    step::Int64
+    seed::UInt64
+    lr::Float64
+    beta1::Float64
+    beta2::Float64
+    eps::Float64
+    weight_decay::Float64
+    max_grad_norm::Float64
+    grad_scale::Float64
+    lr_pointer::Ptr{Float32}
+    grad_scale_pointer::Ptr{Float32}
+    rule::Int32
+    hyper_count::Int32
+    hypers::Ptr{mp_hyper}
+    step_pointer::Ptr{Int64}
+    hyper_pointer::Ptr{Float64}
+    grad_mul_pointer::Ptr{Float32}
+    mp_step_args(;
+        flags = 0,
+        step = 1,
+        seed = 0,
+        lr = 0.0,
+        beta1 = 0.0,
+        beta2 = 0.0,
+        eps = 0.0,
+        weight_decay = 0.0,
+        max_grad_norm = 0.0,
+        grad_scale = 0.0,
+        lr_pointer = C_NULL,
+        grad_scale_pointer = C_NULL,
+        rule = 0,
+        hyper_count = 0,
+        hypers = C_NULL,
+        step_pointer = C_NULL,
+        hyper_pointer = C_NULL,
+        grad_mul_pointer = C_NULL) =
+        new(sizeof(mp_step_args), flags, step, seed, lr, beta1, beta2, eps, weight_decay, max_grad_norm, grad_scale, lr_pointer, grad_scale_pointer, rule, hyper_count, hypers, step_pointer, hyper_pointer, grad_mul_pointer)
 end
 
 "See mixedprec/tensor.h."
@@ -1155,25 +1183,6 @@ struct mp_tensor_desc
         device_kind = 0,
         device_index = 0) =
         new(sizeof(mp_tensor_desc), flags, dtype, ndim, shape, device_kind, device_index)
-end
-
-"See mixedprec/tensor.h."
-struct mp_cast_desc
-    struct_size::UInt32
-    flags::UInt32
-    rounding::Int32
-    microbatch::Int32
-    seed::UInt64
-    uid::UInt64
-    step::UInt64
-    mp_cast_desc(;
-        flags = 0,
-        rounding = 0,
-        microbatch = 0,
-        seed = 0,
-        uid = 0,
-        step = 0) =
-        new(sizeof(mp_cast_desc), flags, rounding, microbatch, seed, uid, step)
 end
 
 "See mixedprec/watch.h."
@@ -1218,8 +1227,9 @@ end
 
 const LAYOUT = (
     (mp_array, 32, (0, 8, 16, 24, 28,)),
+    (mp_hyper, 16, (0, 8,)),
     (mp_checkpoint_desc, 32, (0, 4, 8, 12, 16, 24,)),
-    (mp_checkpoint_info, 120, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 96, 104, 112,)),
+    (mp_checkpoint_info, 344, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 216,)),
     (mp_comm_desc, 24, (0, 4, 8, 16, 20,)),
     (mp_comm_exchange, 72, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64,)),
     (mp_comm_traffic, 64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
@@ -1227,33 +1237,33 @@ const LAYOUT = (
     (mp_comm_group, 32, (0, 4, 8, 12, 16, 20, 24,)),
     (mp_comm_callbacks, 96, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88,)),
     (mp_context_desc, 96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 88,)),
+    (mp_cast_desc, 40, (0, 4, 8, 12, 16, 24, 32,)),
+    (mp_quant_desc, 32, (0, 4, 8, 12, 16, 24, 28,)),
+    (mp_quantize_args, 56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),
+    (mp_quantized_memory, 56, (0, 4, 8, 16, 24, 32, 40, 48,)),
     (mp_gemm_desc, 176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168,)),
     (mp_gemm_args, 80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
     (mp_linear_desc, 32, (0, 4, 8, 16, 24,)),
     (mp_linear_stats, 80, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 76,)),
     (mp_optimizer_desc, 24, (0, 4, 8, 16,)),
-    (mp_param_group_desc, 72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
+    (mp_param_group_desc, 96, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
     (mp_param_desc, 40, (0, 4, 8, 16, 24, 32,)),
-    (mp_optimizer_stats, 64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
-    (mp_step_slot, 288, (0, 4, 8, 16, 24, 32, 64, 96, 128, 160,)),
-    (mp_step_args, 128, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120,)),
-    (mp_quant_desc, 32, (0, 4, 8, 12, 16, 24, 28,)),
-    (mp_quantize_args, 56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),
-    (mp_quantized_memory, 56, (0, 4, 8, 16, 24, 32, 40, 48,)),
     (mp_quant_stats, 48, (0, 4, 8, 16, 24, 32, 40,)),
     (mp_recipe_key_desc, 40, (0, 4, 8, 16, 24, 32,)),
-    (mp_memory_report, 80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
+    (mp_memory_report, 192, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64,)),
     (mp_comm_reduce_desc, 96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 88, 92,)),
     (mp_rule_info, 24, (0, 4, 8, 16, 20,)),
-    (mp_rule_state, 16, (0, 4, 8,)),
+    (mp_rule_state, 24, (0, 4, 8, 16, 20,)),
     (mp_rule_hyper, 32, (0, 4, 8, 16, 24,)),
     (mp_scaler_desc, 64, (0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,)),
     (mp_scaler_state, 40, (0, 4, 8, 16, 20, 24, 32,)),
     (mp_sharding_desc, 56, (0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52,)),
     (mp_sharding_progress, 40, (0, 4, 8, 16, 24, 32,)),
-    (mp_planned_tensor, 40, (0, 4, 8, 16, 20, 24, 32,)),
+    (mp_planned_tensor, 56, (0, 4, 8, 16, 20, 24,)),
+    (mp_optimizer_stats, 64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
+    (mp_step_slot, 288, (0, 4, 8, 16, 24, 32, 64, 96, 128, 160,)),
+    (mp_step_args, 136, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120, 128,)),
     (mp_tensor_desc, 88, (0, 4, 8, 12, 16, 80, 84,)),
-    (mp_cast_desc, 40, (0, 4, 8, 12, 16, 24, 32,)),
     (mp_guard_desc, 24, (0, 4, 8, 16,)),
     (mp_step_record, 80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
 )
@@ -1307,6 +1317,10 @@ const NAMES = (
     :mp_device_get_memory,
     :mp_context_get_num_threads,
     :mp_context_describe,
+    :mp_tensor_cast_pointers,
+    :mp_tensor_get_scale_grid,
+    :mp_tensor_quantize_pointers,
+    :mp_tensor_dequantize_pointers,
     :mp_dlpack_import,
     :mp_dlpack_export,
     :mp_event_create,
@@ -1338,7 +1352,6 @@ const NAMES = (
     :mp_linear_set_monitor,
     :mp_linear_get_scaling,
     :mp_linear_set_scaling,
-    :mp_optimizer_step_pointers,
     :mp_optimizer_create,
     :mp_optimizer_add_group,
     :mp_optimizer_add_param,
@@ -1354,12 +1367,6 @@ const NAMES = (
     :mp_optimizer_set_grad_scale_tensor,
     :mp_optimizer_get_grad_norm_tensor,
     :mp_optimizer_get_found_inf_tensor,
-    :mp_step_plan_create,
-    :mp_step_plan_run,
-    :mp_step_plan_set_args,
-    :mp_step_plan_get_args,
-    :mp_step_plan_get_stats,
-    :mp_step_plan_destroy,
     :mp_optimizer_set_norm_comm,
     :mp_optimizer_get_state,
     :mp_optimizer_read_state,
@@ -1380,10 +1387,7 @@ const NAMES = (
     :mp_tensor_quantize,
     :mp_tensor_dequantize,
     :mp_tensor_get_scales,
-    :mp_tensor_get_scale_grid,
     :mp_tensor_wrap_quantized,
-    :mp_tensor_quantize_pointers,
-    :mp_tensor_dequantize_pointers,
     :mp_tensor_get_quant_desc,
     :mp_tensor_get_quantized_amax,
     :mp_context_sync,
@@ -1427,6 +1431,7 @@ const NAMES = (
     :mp_rule_get_info,
     :mp_rule_get_state,
     :mp_rule_get_hyper,
+    :mp_rule_state_name,
     :mp_saved_create,
     :mp_linear_forward_saved,
     :mp_linear_backward_saved,
@@ -1470,6 +1475,13 @@ const NAMES = (
     :mp_status_string,
     :mp_last_error_message,
     :mp_last_error_copy,
+    :mp_optimizer_step_pointers,
+    :mp_step_plan_create,
+    :mp_step_plan_run,
+    :mp_step_plan_set_args,
+    :mp_step_plan_get_args,
+    :mp_step_plan_get_stats,
+    :mp_step_plan_destroy,
     :mp_tensor_create,
     :mp_tensor_write,
     :mp_tensor_read,
@@ -1481,7 +1493,6 @@ const NAMES = (
     :mp_tensor_create_view,
     :mp_tensor_get_desc,
     :mp_tensor_get_data,
-    :mp_tensor_cast_pointers,
     :mp_tensor_amax,
     :mp_dtype_name,
     :mp_dtype_from_name,
@@ -1822,108 +1833,134 @@ mp_context_describe(context, buffer, capacity, needed) =
     @waiting(48, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), context, buffer, capacity, needed)
 
 """
+mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
+"""
+mp_tensor_cast_pointers(context, queue, source, source_dtype, destination, destination_dtype, count, desc) =
+    @waiting(49, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
+
+"""
+How many scales a matrix has.
+"""
+mp_tensor_get_scale_grid(quant, rows, columns, grid_rows, grid_columns, dtype) =
+    ccall(ADDRESSES[50], Int32, (Ptr{mp_quant_desc}, Int64, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int32},), quant, rows, columns, grid_rows, grid_columns, dtype)
+
+"""
+mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+returns.
+"""
+mp_tensor_quantize_pointers(context, queue, source, source_dtype, quant, destination, args) =
+    @waiting(51, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{mp_quant_desc}, Ptr{mp_quantized_memory}, Ptr{mp_quantize_args},), context, queue, source, source_dtype, quant, destination, args)
+
+"""
+mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+returns.
+"""
+mp_tensor_dequantize_pointers(context, queue, source, quant, destination, destination_dtype) =
+    @waiting(52, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_quantized_memory}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Int32,), context, queue, source, quant, destination, destination_dtype)
+
+"""
 Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
 deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
 other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
 row-major for the shape. A read-only tensor is refused: tensors here are writable. No synchronization: see above.
 """
 mp_dlpack_import(context, managed, out) =
-    @waiting(49, Int32, (Ptr{mp_context}, Ptr{DLManagedTensorVersioned}, Ptr{Ptr{mp_tensor}},), context, managed, out)
+    @waiting(53, Int32, (Ptr{mp_context}, Ptr{DLManagedTensorVersioned}, Ptr{Ptr{mp_tensor}},), context, managed, out)
 
 """
 Lends a tensor as DLPack 1.1 without copying. The tensor's memory stays alive until the consumer calls
 the deleter. No synchronization: see above.
 """
 mp_dlpack_export(tensor, out) =
-    @waiting(50, Int32, (Ptr{mp_tensor}, Ptr{Ptr{DLManagedTensorVersioned}},), tensor, out)
+    @waiting(54, Int32, (Ptr{mp_tensor}, Ptr{Ptr{DLManagedTensorVersioned}},), tensor, out)
 
 """
 Makes an event of the context's device.
 """
 mp_event_create(context, out) =
-    @waiting(51, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_event}},), context, out)
+    @waiting(55, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_event}},), context, out)
 
 """
 The event is now after the queue's work so far. Recorded again it is another point; who waits already waits for the old one.
 Enqueues.
 """
 mp_event_record(event, queue) =
-    @waiting(52, Int32, (Ptr{mp_event}, Ptr{mp_queue},), event, queue)
+    @waiting(56, Int32, (Ptr{mp_event}, Ptr{mp_queue},), event, queue)
 
 """
 What is put on the queue from now on begins after the event. Does not wait itself; an event that was never recorded holds
 nothing up. Enqueues.
 """
 mp_queue_wait_event(queue, event) =
-    @waiting(53, Int32, (Ptr{mp_queue}, Ptr{mp_event},), queue, event)
+    @waiting(57, Int32, (Ptr{mp_queue}, Ptr{mp_event},), queue, event)
 
 """
 Whether the event has been reached. Does not block.
 """
 mp_event_test(event) =
-    @waiting(54, Int32, (Ptr{mp_event},), event)
+    @waiting(58, Int32, (Ptr{mp_event},), event)
 
 """
 Waits until the event has been reached, and reports what went wrong in the work before it. Blocks.
 """
 mp_event_sync(event) =
-    @waiting(55, Int32, (Ptr{mp_event},), event)
+    @waiting(59, Int32, (Ptr{mp_event},), event)
 
 """
 Gives the caller's reference back. Who waits for the event goes on waiting.
 """
 mp_event_destroy(event) =
-    @waiting(56, Cvoid, (Ptr{mp_event},), event)
+    @waiting(60, Cvoid, (Ptr{mp_event},), event)
 
 """
 Plans a product on the context's device: checks the shapes, chooses the implementation, prepares it.
 """
 mp_gemm_create(context, desc, out) =
-    @waiting(57, Int32, (Ptr{mp_context}, Ptr{mp_gemm_desc}, Ptr{Ptr{mp_gemm}},), context, desc, out)
+    @waiting(61, Int32, (Ptr{mp_context}, Ptr{mp_gemm_desc}, Ptr{Ptr{mp_gemm}},), context, desc, out)
 
 """
 Computes the product. Enqueues.
 """
 mp_gemm_run(gemm, queue, a, b, bias, c, d) =
-    @waiting(58, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor},), gemm, queue, a, b, bias, c, d)
+    @waiting(62, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor},), gemm, queue, a, b, bias, c, d)
 
 """
 Gives the caller's reference back.
 """
 mp_gemm_destroy(gemm) =
-    @waiting(59, Cvoid, (Ptr{mp_gemm},), gemm)
+    @waiting(63, Cvoid, (Ptr{mp_gemm},), gemm)
 
 """
 Computes the product, of scaled operands too. Enqueues.
 """
 mp_gemm_run_scaled(gemm, queue, args) =
-    @waiting(60, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_gemm_args},), gemm, queue, args)
+    @waiting(64, Int32, (Ptr{mp_gemm}, Ptr{mp_queue}, Ptr{mp_gemm_args},), gemm, queue, args)
 
 """
 What was chosen and why: the name of the implementation, and each candidate passed over with its reason.
 """
 mp_gemm_describe(gemm, buffer, capacity, needed) =
-    @waiting(61, Int32, (Ptr{mp_gemm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), gemm, buffer, capacity, needed)
+    @waiting(65, Int32, (Ptr{mp_gemm}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), gemm, buffer, capacity, needed)
 
 """
 Makes a layer over the caller's weight and bias, which it keeps alive and reads at every call, so
 changes to them (by an optimizer, say) count at once. Freezes the recipe.
 """
 mp_linear_create(context, recipe, desc, weight, bias, out) =
-    @waiting(62, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, bias, out)
+    @waiting(66, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, bias, out)
 
 """
 y = x * w^T + bias. Enqueues.
 """
 mp_linear_forward(linear, queue, x, y) =
-    @waiting(63, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, x, y)
+    @waiting(67, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, x, y)
 
 """
 Both gradients at once: mp_linear_backward_data and mp_linear_backward_weight with dy rounded only once where
 both GEMMs want the same type. The same bits as the two calls. Enqueues.
 """
 mp_linear_backward(linear, queue, dy, dx, dw, dbias, flags) =
-    @waiting(64, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dx, dw, dbias, flags)
+    @waiting(68, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dx, dw, dbias, flags)
 
 """
 The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
@@ -1935,56 +1972,56 @@ scales move on, unless fp8.reduce_amax is \"off\". One small message for all lay
 none at all with mp_optimizer_set_linears, where the optimizer is shared.
 """
 mp_linear_end_step(linears, count, queue, comm) =
-    @waiting(65, Int32, (Ptr{Ptr{mp_linear}}, Int32, Ptr{mp_queue}, Ptr{mp_comm},), linears, count, queue, comm)
+    @waiting(69, Int32, (Ptr{Ptr{mp_linear}}, Int32, Ptr{mp_queue}, Ptr{mp_comm},), linears, count, queue, comm)
 
 """
 Gives the caller's reference back.
 """
 mp_linear_destroy(linear) =
-    @waiting(66, Cvoid, (Ptr{mp_linear},), linear)
+    @waiting(70, Cvoid, (Ptr{mp_linear},), linear)
 
 """
 mp_linear_create over plain memory, for programs that have no tensors.
 """
 mp_linear_create_pointers(context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out) =
-    @waiting(67, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out)
+    @waiting(71, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_linear_desc}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Ptr{Ptr{mp_linear}},), context, recipe, desc, weight, weight_dtype, bias, bias_dtype, out)
 
 """
 mp_linear_forward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
 """
 mp_linear_forward_pointers(linear, queue, rows, x, y, dtype) =
-    @waiting(68, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32,), linear, queue, rows, x, y, dtype)
+    @waiting(72, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32,), linear, queue, rows, x, y, dtype)
 
 """
 mp_linear_backward on plain memory, with the same bits. Enqueues; on the host everything is done when it returns.
 """
 mp_linear_backward_pointers(linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags) =
-    @waiting(69, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}, Int32, UInt32,), linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags)
+    @waiting(73, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int64, Ptr{Cvoid}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Ptr{Cvoid}, Int32, UInt32,), linear, queue, rows, dy, dx, dtype, dw, dbias, grad_dtype, flags)
 
 """
 dx = dy * w. Enqueues. Needs no forward before it.
 """
 mp_linear_backward_data(linear, queue, dy, dx) =
-    @waiting(70, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, dy, dx)
+    @waiting(74, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, dy, dx)
 
 """
 dw (+)= dy^T * x and dbias (+)= column sums of dy, with the x that the last forward kept. The sums over
 rows are fp32 and are rounded once into dw and dbias. Enqueues.
 """
 mp_linear_backward_weight(linear, queue, dy, dw, dbias, flags) =
-    @waiting(71, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dw, dbias, flags)
+    @waiting(75, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, dy, dw, dbias, flags)
 
 """
 What the layer keeps, in which dtype, how many bytes, and which GEMM implementations it uses and why.
 """
 mp_linear_describe(linear, buffer, capacity, needed) =
-    @waiting(72, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
+    @waiting(76, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
 
 """
 What the layer was made with.
 """
 mp_linear_get_desc(linear, desc) =
-    @waiting(73, Int32, (Ptr{mp_linear}, Ptr{mp_linear_desc},), linear, desc)
+    @waiting(77, Int32, (Ptr{mp_linear}, Ptr{mp_linear_desc},), linear, desc)
 
 """
 What happened to an operand since the counts were last cleared: at creation, by a monitor's turn, or by
@@ -1995,65 +2032,58 @@ there. mp_linear_quantize counts, too, so that its codes count again where they 
 forward with `saved` NULL (saved.h). Blocks.
 """
 mp_linear_get_stats(linear, operand, stats) =
-    @waiting(74, Int32, (Ptr{mp_linear}, Int32, Ptr{mp_linear_stats},), linear, operand, stats)
+    @waiting(78, Int32, (Ptr{mp_linear}, Int32, Ptr{mp_linear_stats},), linear, operand, stats)
 
 """
 Sets the counts of all operands to zero. Enqueues.
 """
 mp_linear_clear_stats(linear, queue) =
-    @waiting(75, Int32, (Ptr{mp_linear}, Ptr{mp_queue},), linear, queue)
+    @waiting(79, Int32, (Ptr{mp_linear}, Ptr{mp_queue},), linear, queue)
 
 """
 One sentence that names the recipe key to change where an operand saturates, underflows or is not finite;
 empty where all is well.
 """
 mp_linear_get_advice(linear, operand, buffer, capacity, needed) =
-    @waiting(76, Int32, (Ptr{mp_linear}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, operand, buffer, capacity, needed)
+    @waiting(80, Int32, (Ptr{mp_linear}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), linear, operand, buffer, capacity, needed)
 
 """
 Has every so many steps' statistics handed to a function by mp_linear_end_step, and cleared after it.
 """
 mp_linear_set_monitor(linear, name, every, monitor, payload) =
-    @waiting(77, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Int32, Ptr{Cvoid}, Ptr{Cvoid},), linear, name, every, monitor, payload)
+    @waiting(81, Int32, (Ptr{mp_linear}, Ptr{UInt8}, Int32, Ptr{Cvoid}, Ptr{Cvoid},), linear, name, every, monitor, payload)
 
 """
 Copies out what the layer must remember for training to go on bit for bit: delayed scales and amax histories.
 A few bytes for recipes without them. Blocks.
 """
 mp_linear_get_scaling(linear, buffer, capacity, needed) =
-    @waiting(78, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
+    @waiting(82, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t, Ptr{Csize_t},), linear, buffer, capacity, needed)
 
 """
 Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
 """
 mp_linear_set_scaling(linear, data, bytes) =
-    @waiting(79, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t,), linear, data, bytes)
-
-"""
-One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
-kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
-"""
-mp_optimizer_step_pointers(context, queue, args, slots, slot_count, scaler, stats) =
-    @waiting(80, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{mp_scaler}, Ptr{mp_optimizer_stats},), context, queue, args, slots, slot_count, scaler, stats)
+    @waiting(83, Int32, (Ptr{mp_linear}, Ptr{Cvoid}, Csize_t,), linear, data, bytes)
 
 """
 Makes an optimizer without groups. Freezes the recipe.
 """
 mp_optimizer_create(context, recipe, desc, out) =
-    @waiting(81, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, out)
+    @waiting(84, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, out)
 
 """
 Adds a group of parameters with its own hyperparameters.
 """
 mp_optimizer_add_group(optimizer, desc, index) =
-    @waiting(82, Int32, (Ptr{mp_optimizer}, Ptr{mp_param_group_desc}, Ptr{Int32},), optimizer, desc, index)
+    @waiting(85, Int32, (Ptr{mp_optimizer}, Ptr{mp_param_group_desc}, Ptr{Int32},), optimizer, desc, index)
 
 """
 Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
 first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
 """
 mp_optimizer_add_param(optimizer, group, desc, index) =
-    @waiting(83, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_desc}, Ptr{Int32},), optimizer, group, desc, index)
+    @waiting(86, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_desc}, Ptr{Int32},), optimizer, group, desc, index)
 
 """
 One step of all groups. Enqueues: at most one read of the gradients (only where norm or check are asked
@@ -2061,13 +2091,13 @@ for), then one fused pass. Does not wait to learn whether the step was skipped: 
 the layers of mp_optimizer_set_linears, and calls their monitors.
 """
 mp_optimizer_step(optimizer, queue, scaler) =
-    @waiting(84, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_scaler},), optimizer, queue, scaler)
+    @waiting(87, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_scaler},), optimizer, queue, scaler)
 
 """
 Sets all gradients to zero. Enqueues. Not needed under MP_OPTIMIZER_ZERO_GRAD.
 """
 mp_optimizer_zero_grad(optimizer, queue) =
-    @waiting(85, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(88, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
@@ -2079,39 +2109,39 @@ Replaces the layers named before. The optimizer keeps them alive. Blocks where r
 many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
 """
 mp_optimizer_set_linears(optimizer, linears, count) =
-    @waiting(86, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_linear}}, Int32,), optimizer, linears, count)
+    @waiting(89, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_linear}}, Int32,), optimizer, linears, count)
 
 """
 What the last step did. Blocks.
 """
 mp_optimizer_get_stats(optimizer, queue, stats) =
-    @waiting(87, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), optimizer, queue, stats)
+    @waiting(90, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), optimizer, queue, stats)
 
 """
 Sets the learning rate of a group from the next step on. Replaces a tensor of mp_optimizer_set_lr_tensor.
 """
 mp_optimizer_set_lr(optimizer, group, lr) =
-    @waiting(88, Int32, (Ptr{mp_optimizer}, Int32, Float64,), optimizer, group, lr)
+    @waiting(91, Int32, (Ptr{mp_optimizer}, Int32, Float64,), optimizer, group, lr)
 
 """
 Turns a group on or off. Parameters of a group that is off are not touched by a step, and their gradients count
 neither in the norm nor in the finite check; its t stays. Groups are on at first.
 """
 mp_optimizer_set_enabled(optimizer, group, enabled) =
-    @waiting(89, Int32, (Ptr{mp_optimizer}, Int32, Int32,), optimizer, group, enabled)
+    @waiting(92, Int32, (Ptr{mp_optimizer}, Int32, Int32,), optimizer, group, enabled)
 
 """
 The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
 optimizer, the same on each.
 """
 mp_optimizer_set_max_grad_norm(optimizer, max_grad_norm) =
-    @waiting(90, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, max_grad_norm)
+    @waiting(93, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, max_grad_norm)
 
 """
 Gives the caller's reference back.
 """
 mp_optimizer_destroy(optimizer) =
-    @waiting(91, Cvoid, (Ptr{mp_optimizer},), optimizer)
+    @waiting(94, Cvoid, (Ptr{mp_optimizer},), optimizer)
 
 """
 Lets every step read a group's learning rate from a tensor, on the device and in the order of the step's queue: a
@@ -2119,64 +2149,27 @@ schedule that runs on the device, or a captured graph, needs neither the host no
 it is, without a check.
 """
 mp_optimizer_set_lr_tensor(optimizer, group, lr) =
-    @waiting(92, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_tensor},), optimizer, group, lr)
+    @waiting(95, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_tensor},), optimizer, group, lr)
 
 """
 Lets every step divide the gradients by a number in device memory, beside the scaler's scale: a count of
 micro-batches or tokens. Read like mp_optimizer_set_lr_tensor's; the norm is that of the divided gradients.
 """
 mp_optimizer_set_grad_scale_tensor(optimizer, grad_scale) =
-    @waiting(93, Int32, (Ptr{mp_optimizer}, Ptr{mp_tensor},), optimizer, grad_scale)
+    @waiting(96, Int32, (Ptr{mp_optimizer}, Ptr{mp_tensor},), optimizer, grad_scale)
 
 """
 grad_norm of the last step in device memory: one fp32 element that shares the optimizer's memory, for loops that log it
 without waiting.
 """
 mp_optimizer_get_grad_norm_tensor(optimizer, out) =
-    @waiting(94, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
+    @waiting(97, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
 
 """
 1 where the last step was skipped, else 0, likewise.
 """
 mp_optimizer_get_found_inf_tensor(optimizer, out) =
-    @waiting(95, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
-
-"""
-Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
-steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
-"""
-mp_step_plan_create(context, args, slots, slot_count, out) =
-    @waiting(96, Int32, (Ptr{mp_context}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{Ptr{mp_step_plan}},), context, args, slots, slot_count, out)
-
-"""
-A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
-"""
-mp_step_plan_run(plan, queue, scaler) =
-    @waiting(97, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_scaler},), plan, queue, scaler)
-
-"""
-Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
-"""
-mp_step_plan_set_args(plan, queue, args) =
-    @waiting(98, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_step_args},), plan, queue, args)
-
-"""
-What the plan was told last.
-"""
-mp_step_plan_get_args(plan, args) =
-    @waiting(99, Int32, (Ptr{mp_step_plan}, Ptr{mp_step_args},), plan, args)
-
-"""
-What the last run did, and the steps taken so far. Blocks.
-"""
-mp_step_plan_get_stats(plan, queue, stats) =
-    @waiting(100, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), plan, queue, stats)
-
-"""
-Gives the caller's reference back.
-"""
-mp_step_plan_destroy(plan) =
-    @waiting(101, Cvoid, (Ptr{mp_step_plan},), plan)
+    @waiting(98, Int32, (Ptr{mp_optimizer}, Ptr{Ptr{mp_tensor}},), optimizer, out)
 
 """
 Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
@@ -2186,7 +2179,7 @@ is another communicator, of ranks that do not share parameters. Implies MP_OPTIM
 before the step is not asked for: mp_scaler_combine.
 """
 mp_optimizer_set_norm_comm(optimizer, comm) =
-    @waiting(102, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm},), optimizer, comm)
+    @waiting(99, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm},), optimizer, comm)
 
 """
 A tensor of one parameter, by name: \"param\", \"grad\", \"exp_avg\", \"exp_avg_sq\", \"compensation\", \"master\"; and
@@ -2194,7 +2187,7 @@ for one of codes with a scale that scale, by its name and \"_scale_inv\". Conten
 steps. Parameters that are kept in fp32 have gradients and moments without scales, whatever the recipe says.
 """
 mp_optimizer_get_state(optimizer, index, state, out) =
-    @waiting(103, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Ptr{Ptr{mp_tensor}},), optimizer, index, state, out)
+    @waiting(100, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Ptr{Ptr{mp_tensor}},), optimizer, index, state, out)
 
 """
 The values of a state of one parameter, whatever it is stored as. Names, and what others call them:
@@ -2209,7 +2202,7 @@ stored, for a checkpoint that goes on with the same bits: mp_optimizer_get_state
 optimi's moments are divided by 1 - beta^t already: multiply them before mp_optimizer_write_state. Blocks.
 """
 mp_optimizer_read_state(optimizer, queue, index, state, values) =
-    @waiting(104, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
+    @waiting(101, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
 
 """
 Stores values that came from elsewhere in a state: rounded once to nearest, with new scales where the state has
@@ -2219,87 +2212,87 @@ compensation, write the parameter, call mp_optimizer_sync_master, then write \"c
 must be finite, second moments not negative. Blocks.
 """
 mp_optimizer_write_state(optimizer, queue, index, state, values) =
-    @waiting(105, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
+    @waiting(102, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{UInt8}, Ptr{mp_tensor},), optimizer, queue, index, state, values)
 
 """
 After the caller wrote into parameters (a load, an average): master weights become the parameters, remainders and
 compensations zero. Enqueues; blocks for parameters with a scale.
 """
 mp_optimizer_sync_master(optimizer, queue, index) =
-    @waiting(106, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(103, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 Sets the count of steps and t of every group and parameter, to go on where a saved run stopped. Blocks.
 """
 mp_optimizer_set_step(optimizer, queue, step) =
-    @waiting(107, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int64,), optimizer, queue, step)
+    @waiting(104, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int64,), optimizer, queue, step)
 
 """
 t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
 is ahead: they count their own, which checkpoints keep. Blocks.
 """
 mp_optimizer_get_group_step(optimizer, queue, group, step) =
-    @waiting(108, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{Int64},), optimizer, queue, group, step)
+    @waiting(105, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Ptr{Int64},), optimizer, queue, group, step)
 
 """
 Sets t of one group alone, of all its parameters. Random numbers go by the count of mp_optimizer_set_step. Blocks.
 """
 mp_optimizer_set_group_step(optimizer, queue, group, step) =
-    @waiting(109, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Int64,), optimizer, queue, group, step)
+    @waiting(106, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32, Int64,), optimizer, queue, group, step)
 
 """
 What the optimizer was made with; the seed is a checkpoint's where one was loaded.
 """
 mp_optimizer_get_desc(optimizer, desc) =
-    @waiting(110, Int32, (Ptr{mp_optimizer}, Ptr{mp_optimizer_desc},), optimizer, desc)
+    @waiting(107, Int32, (Ptr{mp_optimizer}, Ptr{mp_optimizer_desc},), optimizer, desc)
 
 """
 Number of groups added.
 """
 mp_optimizer_get_group_count(optimizer, count) =
-    @waiting(111, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(108, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 A group as it is now: with what mp_optimizer_set_lr and mp_checkpoint_load have changed. A new group made with it is alike.
 """
 mp_optimizer_get_group(optimizer, group, desc) =
-    @waiting(112, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_group_desc},), optimizer, group, desc)
+    @waiting(109, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_param_group_desc},), optimizer, group, desc)
 
 """
 Whether a group is on.
 """
 mp_optimizer_get_enabled(optimizer, group, enabled) =
-    @waiting(113, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, group, enabled)
+    @waiting(110, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, group, enabled)
 
 """
 Number of parameters added.
 """
 mp_optimizer_get_param_count(optimizer, count) =
-    @waiting(114, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(111, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 A parameter's name.
 """
 mp_optimizer_get_param_name(optimizer, index, buffer, capacity, needed) =
-    @waiting(115, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, index, buffer, capacity, needed)
+    @waiting(112, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, index, buffer, capacity, needed)
 
 """
 A parameter's group.
 """
 mp_optimizer_get_param_group(optimizer, index, group) =
-    @waiting(116, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, index, group)
+    @waiting(113, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Int32},), optimizer, index, group)
 
 """
 Bytes really held for the parameters added so far, by class.
 """
 mp_optimizer_get_memory(optimizer, report) =
-    @waiting(117, Int32, (Ptr{mp_optimizer}, Ptr{mp_memory_report},), optimizer, report)
+    @waiting(114, Int32, (Ptr{mp_optimizer}, Ptr{mp_memory_report},), optimizer, report)
 
 """
 Makes a quantized tensor in the library's memory; all its values are zero. Blocks.
 """
 mp_tensor_create_quantized(context, desc, quant, out) =
-    @waiting(118, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Ptr{mp_tensor}},), context, desc, quant, out)
+    @waiting(115, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Ptr{mp_tensor}},), context, desc, quant, out)
 
 """
 Rounds source to codes, and computes their scales by the destination's rule. Enqueues.
@@ -2308,103 +2301,83 @@ exact. Infinity and NaN stay visible: NaN in fp8_e4m3, themselves in fp8_e5m2 an
 The scale of a block never is infinite or negative, whatever its elements are.
 """
 mp_tensor_quantize(source, queue, destination, transposed, args, stats) =
-    @waiting(119, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_quantize_args}, Ptr{mp_quant_stats},), source, queue, destination, transposed, args, stats)
+    @waiting(116, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_quantize_args}, Ptr{mp_quant_stats},), source, queue, destination, transposed, args, stats)
 
 """
 destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
 """
 mp_tensor_dequantize(source, queue, destination) =
-    @waiting(120, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
+    @waiting(117, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
 
 """
 The scales (scale_inv) of a quantized tensor: [rows of blocks, columns of blocks], row-major, fp32, e8m0 or
 fp8_e4m3. The handle shares their memory, which changes with every quantization.
 """
 mp_tensor_get_scales(tensor, out) =
-    @waiting(121, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
-
-"""
-How many scales a matrix has.
-"""
-mp_tensor_get_scale_grid(quant, rows, columns, grid_rows, grid_columns, dtype) =
-    ccall(ADDRESSES[122], Int32, (Ptr{mp_quant_desc}, Int64, Int64, Ptr{Int64}, Ptr{Int64}, Ptr{Int32},), quant, rows, columns, grid_rows, grid_columns, dtype)
+    @waiting(118, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
 
 """
 Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
 holds for all three pieces.
 """
 mp_tensor_wrap_quantized(context, desc, quant, codes, scale_inv, amax, deleter, payload, out) =
-    @waiting(123, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, quant, codes, scale_inv, amax, deleter, payload, out)
-
-"""
-mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-returns.
-"""
-mp_tensor_quantize_pointers(context, queue, source, source_dtype, quant, destination, args) =
-    @waiting(124, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{mp_quant_desc}, Ptr{mp_quantized_memory}, Ptr{mp_quantize_args},), context, queue, source, source_dtype, quant, destination, args)
-
-"""
-mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-returns.
-"""
-mp_tensor_dequantize_pointers(context, queue, source, quant, destination, destination_dtype) =
-    @waiting(125, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_quantized_memory}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Int32,), context, queue, source, quant, destination, destination_dtype)
+    @waiting(119, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{mp_quant_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Float32}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, quant, codes, scale_inv, amax, deleter, payload, out)
 
 """
 How a tensor is quantized.
 """
 mp_tensor_get_quant_desc(tensor, desc) =
-    @waiting(126, Int32, (Ptr{mp_tensor}, Ptr{mp_quant_desc},), tensor, desc)
+    @waiting(120, Int32, (Ptr{mp_tensor}, Ptr{mp_quant_desc},), tensor, desc)
 
 """
 The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
 the tensor's memory.
 """
 mp_tensor_get_quantized_amax(tensor, out) =
-    @waiting(127, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
+    @waiting(121, Int32, (Ptr{mp_tensor}, Ptr{Ptr{mp_tensor}},), tensor, out)
 
 """
 Waits for the context's default queue. Blocks.
 """
 mp_context_sync(context) =
-    @waiting(128, Int32, (Ptr{mp_context},), context)
+    @waiting(122, Int32, (Ptr{mp_context},), context)
 
 """
 Makes a queue on the context's device.
 """
 mp_queue_create(context, out) =
-    @waiting(129, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_queue}},), context, out)
+    @waiting(123, Int32, (Ptr{mp_context}, Ptr{Ptr{mp_queue}},), context, out)
 
 """
 Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
 """
 mp_queue_sync(queue) =
-    @waiting(130, Int32, (Ptr{mp_queue},), queue)
+    @waiting(124, Int32, (Ptr{mp_queue},), queue)
 
 """
 Gives the caller's reference back; the queue ends when its work is done.
 """
 mp_queue_destroy(queue) =
-    @waiting(131, Cvoid, (Ptr{mp_queue},), queue)
+    @waiting(125, Cvoid, (Ptr{mp_queue},), queue)
 
 """
 Makes a queue over the caller's own stream, which stays the caller's and must outlive the queue.
 """
 mp_queue_wrap_native(context, native, out) =
-    @waiting(132, Int32, (Ptr{mp_context}, Ptr{Cvoid}, Ptr{Ptr{mp_queue}},), context, native, out)
+    @waiting(126, Int32, (Ptr{mp_context}, Ptr{Cvoid}, Ptr{Ptr{mp_queue}},), context, native, out)
 
 """
 The stream under a queue, for work of one's own between the library's. It stays whose it was. Enqueues nothing.
 """
 mp_queue_get_native(queue, native, size) =
-    @waiting(133, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, native, size)
+    @waiting(127, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, native, size)
 
 """
 The most memory that work on this queue has held at once for a while (rounded operands, sums), as mp_queue_set_workspace
 needs it: run one step, ask, and hand so much over. Enqueues nothing.
 """
 mp_queue_get_workspace_peak(queue, bytes) =
-    @waiting(134, Int32, (Ptr{mp_queue}, Ptr{Csize_t},), queue, bytes)
+    @waiting(128, Int32, (Ptr{mp_queue}, Ptr{Csize_t},), queue, bytes)
 
 """
 Has work on this queue use the caller's memory instead of memory of the library's. What does not fit makes a call fail
@@ -2412,19 +2385,19 @@ with MP_STATUS_OUT_OF_MEMORY and a message that says how many bytes are needed. 
 there, nor what oneDNN takes for itself; cuBLASLt's workspace is. Blocks.
 """
 mp_queue_set_workspace(queue, memory, bytes) =
-    @waiting(135, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, memory, bytes)
+    @waiting(129, Int32, (Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), queue, memory, bytes)
 
 """
 What mp_queue_set_workspace was given. Enqueues nothing.
 """
 mp_queue_get_workspace(queue, memory, bytes) =
-    @waiting(136, Int32, (Ptr{mp_queue}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), queue, memory, bytes)
+    @waiting(130, Int32, (Ptr{mp_queue}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), queue, memory, bytes)
 
 """
 Makes a recipe from a preset.
 """
 mp_recipe_create(context, name, out) =
-    @waiting(137, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, name, out)
+    @waiting(131, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, name, out)
 
 """
 The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on the
@@ -2432,7 +2405,7 @@ context's device. Give the same values as mp_param_desc.init_fp32 too, so that a
 rounding them loses. Blocks.
 """
 mp_recipe_create_weight(context, recipe, ndim, shape, values, out) =
-    @waiting(138, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
+    @waiting(132, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
 
 """
 The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
@@ -2440,49 +2413,49 @@ fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slic
 mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
 """
 mp_recipe_create_weight_codes(context, recipe, ndim, shape, values, out) =
-    @waiting(139, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
+    @waiting(133, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Int32, Ptr{Int64}, Ptr{Float32}, Ptr{Ptr{mp_tensor}},), context, recipe, ndim, shape, values, out)
 
 """
 Gives the caller's reference back.
 """
 mp_recipe_destroy(recipe) =
-    @waiting(140, Cvoid, (Ptr{mp_recipe},), recipe)
+    @waiting(134, Cvoid, (Ptr{mp_recipe},), recipe)
 
 """
 Sets a key that holds a string.
 """
 mp_recipe_set_string(recipe, key, value) =
-    @waiting(141, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{UInt8},), recipe, key, value)
+    @waiting(135, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{UInt8},), recipe, key, value)
 
 """
 Sets a key that holds a floating-point number.
 """
 mp_recipe_set_float(recipe, key, value) =
-    @waiting(142, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Float64,), recipe, key, value)
+    @waiting(136, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Float64,), recipe, key, value)
 
 """
 Sets a key that holds an integer.
 """
 mp_recipe_set_int(recipe, key, value) =
-    @waiting(143, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Int64,), recipe, key, value)
+    @waiting(137, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Int64,), recipe, key, value)
 
 """
 Reads a key that holds a string.
 """
 mp_recipe_get_string(recipe, key, value) =
-    @waiting(144, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Ptr{UInt8}},), recipe, key, value)
+    @waiting(138, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Ptr{UInt8}},), recipe, key, value)
 
 """
 Reads a key that holds a floating-point number.
 """
 mp_recipe_get_float(recipe, key, value) =
-    @waiting(145, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Float64},), recipe, key, value)
+    @waiting(139, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Float64},), recipe, key, value)
 
 """
 Reads a key that holds an integer.
 """
 mp_recipe_get_int(recipe, key, value) =
-    @waiting(146, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Int64},), recipe, key, value)
+    @waiting(140, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Ptr{Int64},), recipe, key, value)
 
 """
 Makes a recipe from JSON: {\"recipe\": \"preset\", \"key\": value, ...}. \"recipe\" defaults to \"fp32\"; keys are
@@ -2490,88 +2463,88 @@ the dotted names of recipe_keys.h. Unknown or repeated keys, wrong types and imp
 refused with all reasons. At most 1 MiB.
 """
 mp_recipe_create_from_json(context, json, length, out) =
-    @waiting(147, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Ptr{mp_recipe}},), context, json, length, out)
+    @waiting(141, Int32, (Ptr{mp_context}, Ptr{UInt8}, Csize_t, Ptr{Ptr{mp_recipe}},), context, json, length, out)
 
 """
 Makes a recipe from a JSON file. Blocks.
 """
 mp_recipe_create_from_file(context, path, out) =
-    @waiting(148, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, path, out)
+    @waiting(142, Int32, (Ptr{mp_context}, Ptr{UInt8}, Ptr{Ptr{mp_recipe}},), context, path, out)
 
 """
 The recipe as JSON in canonical form: every key, in the order of mp_recipe_get_key_info. Read back by
 mp_recipe_create_from_json it gives the same recipe.
 """
 mp_recipe_to_json(recipe, buffer, capacity, needed) =
-    @waiting(149, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
+    @waiting(143, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
 
 """
 Checks the combination and reports every problem at once in mp_last_error_message().
 """
 mp_recipe_validate(recipe) =
-    @waiting(150, Int32, (Ptr{mp_recipe},), recipe)
+    @waiting(144, Int32, (Ptr{mp_recipe},), recipe)
 
 """
 A copy that can be changed, also of a recipe that is in use.
 """
 mp_recipe_clone(recipe, out) =
-    @waiting(151, Int32, (Ptr{mp_recipe}, Ptr{Ptr{mp_recipe}},), recipe, out)
+    @waiting(145, Int32, (Ptr{mp_recipe}, Ptr{Ptr{mp_recipe}},), recipe, out)
 
 """
 Whether something uses the recipe, so that it can no longer change.
 """
 mp_recipe_get_frozen(recipe, frozen) =
-    @waiting(152, Int32, (Ptr{mp_recipe}, Ptr{Int32},), recipe, frozen)
+    @waiting(146, Int32, (Ptr{mp_recipe}, Ptr{Int32},), recipe, frozen)
 
 """
 Why the device's choice fell on this preset, in words; empty for a recipe that was not made by \"auto\".
 """
 mp_recipe_get_reason(recipe, buffer, capacity, needed) =
-    @waiting(153, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
+    @waiting(147, Int32, (Ptr{mp_recipe}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), recipe, buffer, capacity, needed)
 
 """
 Number of presets.
 """
 mp_recipe_preset_count() =
-    ccall(ADDRESSES[154], Int32, ())
+    ccall(ADDRESSES[148], Int32, ())
 
 """
 Name and one-line description of a preset.
 """
 mp_recipe_get_preset_info(index, name, text) =
-    ccall(ADDRESSES[155], Int32, (Int32, Ptr{Ptr{UInt8}}, Ptr{Ptr{UInt8}},), index, name, text)
+    ccall(ADDRESSES[149], Int32, (Int32, Ptr{Ptr{UInt8}}, Ptr{Ptr{UInt8}},), index, name, text)
 
 """
 Number of keys.
 """
 mp_recipe_key_count() =
-    ccall(ADDRESSES[156], Int32, ())
+    ccall(ADDRESSES[150], Int32, ())
 
 """
 Everything about one key.
 """
 mp_recipe_get_key_info(index, desc) =
-    ccall(ADDRESSES[157], Int32, (Int32, Ptr{mp_recipe_key_desc},), index, desc)
+    ccall(ADDRESSES[151], Int32, (Int32, Ptr{mp_recipe_key_desc},), index, desc)
 
 """
 Exact bytes that a recipe needs for so many parameters, before anything is allocated: elements, and the
 scales of one tensor where the recipe has scaled codes. Scratch and activations are not in it.
 """
 mp_recipe_plan_memory(recipe, rule, parameter_count, report) =
-    @waiting(158, Int32, (Ptr{mp_recipe}, Int32, Int64, Ptr{mp_memory_report},), recipe, rule, parameter_count, report)
+    @waiting(152, Int32, (Ptr{mp_recipe}, Int32, Int64, Ptr{mp_memory_report},), recipe, rule, parameter_count, report)
 
 """
 The same for a model's tensors of the recipe's weight.dtype, each with scales of its own.
 """
 mp_recipe_plan_memory_of_tensors(recipe, rule, counts, tensor_count, report) =
-    @waiting(159, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, report)
+    @waiting(153, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, report)
 
 """
 The same sums of all elements on every rank: a reduce-scatter, then a gather in gather_dtype. With op MAX_ABS_BITS, the
 largest |x| of each element over the ranks as fp32. Blocks, unless it has a request; a maximum takes none.
 """
 mp_comm_all_reduce(comm, queue, desc, sources, source_count, destination, request) =
-    @waiting(160, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, destination, request)
+    @waiting(154, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, destination, request)
 
 """
 Rank r gets the sum of its share of all ranks' elements: those from counts[0] + ... + counts[r - 1] on. Shares may be
@@ -2579,56 +2552,62 @@ empty. The destination may be fp32, or fp16 or bf16, to which the sum is rounded
 is not finite in the sum. Blocks, unless it has a request; what is enqueued on the queue comes first.
 """
 mp_comm_reduce_scatter(comm, queue, desc, sources, source_count, counts, destination, request) =
-    @waiting(161, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, counts, destination, request)
+    @waiting(155, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{Ptr{mp_tensor}}, Int32, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, sources, source_count, counts, destination, request)
 
 """
 Every rank gets all ranks' values in wire_dtype: of fp8 all get the decoded ones, the owner too. Of the descriptor,
 order, slots, accumulate and the gather's fields are not read. Blocks, unless it has a request.
 """
 mp_comm_all_gather_values(comm, queue, desc, shard, counts, destination, request) =
-    @waiting(162, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{mp_tensor}, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, shard, counts, destination, request)
+    @waiting(156, Int32, (Ptr{mp_comm}, Ptr{mp_queue}, Ptr{mp_comm_reduce_desc}, Ptr{mp_tensor}, Ptr{Int64}, Ptr{mp_tensor}, Ptr{Ptr{mp_comm_request}},), comm, queue, desc, shard, counts, destination, request)
 
 """
 Bytes that so many elements take on the wire, scales included.
 """
 mp_comm_get_wire_bytes(count, dtype, scale, bytes) =
-    ccall(ADDRESSES[163], Int32, (Int64, Int32, Int32, Ptr{Int64},), count, dtype, scale, bytes)
+    ccall(ADDRESSES[157], Int32, (Int64, Int32, Int32, Ptr{Int64},), count, dtype, scale, bytes)
 
 """
 How many rules there are.
 """
 mp_rule_get_count(count) =
-    ccall(ADDRESSES[164], Int32, (Ptr{Int32},), count)
+    ccall(ADDRESSES[158], Int32, (Ptr{Int32},), count)
 
 """
 The number of a rule.
 """
 mp_rule_get_number(name, rule) =
-    ccall(ADDRESSES[165], Int32, (Ptr{UInt8}, Ptr{Int32},), name, rule)
+    ccall(ADDRESSES[159], Int32, (Ptr{UInt8}, Ptr{Int32},), name, rule)
 
 """
 What a rule is.
 """
 mp_rule_get_info(rule, info) =
-    ccall(ADDRESSES[166], Int32, (Int32, Ptr{mp_rule_info},), rule, info)
+    ccall(ADDRESSES[160], Int32, (Int32, Ptr{mp_rule_info},), rule, info)
 
 """
 One of a rule's states.
 """
 mp_rule_get_state(rule, index, state) =
-    ccall(ADDRESSES[167], Int32, (Int32, Int32, Ptr{mp_rule_state},), rule, index, state)
+    ccall(ADDRESSES[161], Int32, (Int32, Int32, Ptr{mp_rule_state},), rule, index, state)
 
 """
 One of the hyperparameters that a rule reads.
 """
 mp_rule_get_hyper(rule, index, hyper) =
-    ccall(ADDRESSES[168], Int32, (Int32, Int32, Ptr{mp_rule_hyper},), rule, index, hyper)
+    ccall(ADDRESSES[162], Int32, (Int32, Int32, Ptr{mp_rule_hyper},), rule, index, hyper)
+
+"""
+The name of a state.
+"""
+mp_rule_state_name(state) =
+    ccall(ADDRESSES[163], Ptr{UInt8}, (Int32,), state)
 
 """
 Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
 """
 mp_saved_create(linear, out) =
-    @waiting(169, Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
+    @waiting(164, Int32, (Ptr{mp_linear}, Ptr{Ptr{mp_saved}},), linear, out)
 
 """
 mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
@@ -2636,39 +2615,39 @@ x may be codes (a quantized tensor). In the form of the product they serve as th
 (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
 """
 mp_linear_forward_saved(linear, queue, x, y, saved, flags) =
-    @waiting(170, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_saved}, UInt32,), linear, queue, x, y, saved, flags)
+    @waiting(165, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_saved}, UInt32,), linear, queue, x, y, saved, flags)
 
 """
 mp_linear_backward with what that forward kept. It stays there: a second backward may follow. Enqueues. dy may be codes,
 as x may; dbias is then the sum of their values.
 """
 mp_linear_backward_saved(linear, queue, saved, dy, dx, dw, dbias, flags) =
-    @waiting(171, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_saved}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, saved, dy, dx, dw, dbias, flags)
+    @waiting(166, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_saved}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, saved, dy, dx, dw, dbias, flags)
 
 """
 Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
 """
 mp_linear_get_saved_bytes(linear, rows, bytes) =
-    @waiting(172, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
+    @waiting(167, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
 
 """
 Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
 are taken to be at the new one: copy them first. A saved whose x lies in the library's memory cannot be moved.
 """
 mp_saved_set_memory(saved, memory, bytes) =
-    @waiting(173, Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
+    @waiting(168, Int32, (Ptr{mp_saved}, Ptr{Cvoid}, Csize_t,), saved, memory, bytes)
 
 """
 The caller's memory that mp_saved_set_memory named.
 """
 mp_saved_get_memory(saved, memory, bytes) =
-    @waiting(174, Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
+    @waiting(169, Int32, (Ptr{mp_saved}, Ptr{Ptr{Cvoid}}, Ptr{Csize_t},), saved, memory, bytes)
 
 """
 Gives the caller's reference back.
 """
 mp_saved_destroy(saved) =
-    @waiting(175, Cvoid, (Ptr{mp_saved},), saved)
+    @waiting(170, Cvoid, (Ptr{mp_saved},), saved)
 
 """
 How dw in fp16 or bf16 is rounded from now on, by mp_linear_backward too. Under MP_ROUND_STOCHASTIC the product is added
@@ -2676,39 +2655,39 @@ to dw in fp32 and rounded once, by the bits of (seed, uid, element, step, microb
 A dw in fp32 is not rounded.
 """
 mp_linear_set_gradient_rounding(linear, desc) =
-    @waiting(176, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(171, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 What mp_linear_set_gradient_rounding was told.
 """
 mp_linear_get_gradient_rounding(linear, desc) =
-    @waiting(177, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
+    @waiting(172, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
 The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
 """
 mp_linear_get_operand_form(linear, product, operand, dtype, quant) =
-    @waiting(178, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
+    @waiting(173, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
 
 """
 Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
 counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
 """
 mp_linear_quantize(linear, queue, product, operand, source, codes) =
-    @waiting(179, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int32, Int32, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, product, operand, source, codes)
+    @waiting(174, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Int32, Int32, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, queue, product, operand, source, codes)
 
 """
 Has products take these codes of the caller's instead of rounding the weight: who changes the weight makes them anew.
 Their amax enters the delayed scale. Kept alive.
 """
 mp_linear_set_weight_codes(linear, fprop, dgrad) =
-    @waiting(180, Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
+    @waiting(175, Int32, (Ptr{mp_linear}, Ptr{mp_tensor}, Ptr{mp_tensor},), linear, fprop, dgrad)
 
 """
 What mp_linear_set_weight_codes was given.
 """
 mp_linear_get_weight_codes(linear, product, out) =
-    @waiting(181, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
+    @waiting(176, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, product, out)
 
 """
 The delayed scale of an operand, for kernels of the caller's that make codes: what x is multiplied by before it is
@@ -2716,83 +2695,83 @@ rounded; scale_inv = RN(1 / multiply). One fp32 element in device memory that mo
 first steps of a recipe with a warm-up it is not used.
 """
 mp_linear_get_multiply_tensor(linear, operand, out) =
-    @waiting(182, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
+    @waiting(177, Int32, (Ptr{mp_linear}, Int32, Ptr{Ptr{mp_tensor}},), linear, operand, out)
 
 """
 Makes the scaler a recipe asks for; for a recipe without loss scaling one of kind MP_SCALER_NONE, so that
 the caller's loop is the same for every recipe. Freezes the recipe.
 """
 mp_scaler_create_from_recipe(context, recipe, out) =
-    @waiting(183, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
+    @waiting(178, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{Ptr{mp_scaler}},), context, recipe, out)
 
 """
 Makes a scaler on the context's device.
 """
 mp_scaler_create(context, desc, out) =
-    @waiting(184, Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
+    @waiting(179, Int32, (Ptr{mp_context}, Ptr{mp_scaler_desc}, Ptr{Ptr{mp_scaler}},), context, desc, out)
 
 """
 The loss scale as it is after all enqueued work. Blocks.
 """
 mp_scaler_get_scale(scaler, queue, scale) =
-    @waiting(185, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{Float64},), scaler, queue, scale)
+    @waiting(180, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{Float64},), scaler, queue, scale)
 
 """
 Moves the scale by the rule, once a step, and clears found_inf. Enqueues.
 """
 mp_scaler_update(scaler, queue) =
-    @waiting(186, Int32, (Ptr{mp_scaler}, Ptr{mp_queue},), scaler, queue)
+    @waiting(181, Int32, (Ptr{mp_scaler}, Ptr{mp_queue},), scaler, queue)
 
 """
 Gives the caller's reference back.
 """
 mp_scaler_destroy(scaler) =
-    @waiting(187, Cvoid, (Ptr{mp_scaler},), scaler)
+    @waiting(182, Cvoid, (Ptr{mp_scaler},), scaler)
 
 """
 Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
 found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
 """
 mp_scaler_check_pointers(scaler, queue, count, grads, dtypes, elements) =
-    @waiting(188, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Int64, Ptr{Ptr{Cvoid}}, Ptr{Int32}, Ptr{Int64},), scaler, queue, count, grads, dtypes, elements)
+    @waiting(183, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Int64, Ptr{Ptr{Cvoid}}, Ptr{Int32}, Ptr{Int64},), scaler, queue, count, grads, dtypes, elements)
 
 """
 The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
 without waiting. 1 of a scaler of kind MP_SCALER_NONE.
 """
 mp_scaler_get_scale_tensor(scaler, out) =
-    @waiting(189, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(184, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf, 0 or 1, likewise. Kernels of the caller's may write it before mp_scaler_update: the maximum over ranks, say.
 """
 mp_scaler_get_found_inf_tensor(scaler, out) =
-    @waiting(190, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
+    @waiting(185, Int32, (Ptr{mp_scaler}, Ptr{Ptr{mp_tensor}},), scaler, out)
 
 """
 found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that hold other
 parameters. One small message. Blocks.
 """
 mp_scaler_combine(scaler, queue, comm) =
-    @waiting(191, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_comm},), scaler, queue, comm)
+    @waiting(186, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_comm},), scaler, queue, comm)
 
 """
 Reads the whole state. Blocks.
 """
 mp_scaler_get_state(scaler, queue, state) =
-    @waiting(192, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
+    @waiting(187, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
 
 """
 Replaces the whole state, to go on exactly where a saved run stopped. Blocks.
 """
 mp_scaler_set_state(scaler, queue, state) =
-    @waiting(193, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
+    @waiting(188, Int32, (Ptr{mp_scaler}, Ptr{mp_queue}, Ptr{mp_scaler_state},), scaler, queue, state)
 
 """
 Fills a descriptor with the rule of a known system.
 """
 mp_scaler_desc_preset(desc, size, name) =
-    ccall(ADDRESSES[194], Int32, (Ptr{mp_scaler_desc}, Csize_t, Ptr{UInt8},), desc, size, name)
+    ccall(ADDRESSES[189], Int32, (Ptr{mp_scaler_desc}, Csize_t, Ptr{UInt8},), desc, size, name)
 
 """
 As mp_optimizer_create, for an optimizer whose states the ranks of a communicator share. It makes a communicator of its
@@ -2800,14 +2779,14 @@ own from `comm`, which may be destroyed after. Every rank then adds the same gro
 the same names, shapes and values. Blocks.
 """
 mp_optimizer_create_sharded(context, recipe, desc, comm, sharding, out) =
-    @waiting(195, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{mp_comm}, Ptr{mp_sharding_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, comm, sharding, out)
+    @waiting(190, Int32, (Ptr{mp_context}, Ptr{mp_recipe}, Ptr{mp_optimizer_desc}, Ptr{mp_comm}, Ptr{mp_sharding_desc}, Ptr{Ptr{mp_optimizer}},), context, recipe, desc, comm, sharding, out)
 
 """
 Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
 weights'. The first step does it where nobody has. No parameter can be added after it. Blocks.
 """
 mp_optimizer_shard(optimizer, queue) =
-    @waiting(196, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(191, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
@@ -2821,7 +2800,7 @@ and from stage 2 on, once a microbatch if wanted: what left is added to what lef
 Enqueues; blocks for a bucket that leaves.
 """
 mp_optimizer_grad_ready(optimizer, queue, index) =
-    @waiting(197, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(192, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
@@ -2829,14 +2808,14 @@ zeroed. Needed after each of this rank's slots where it has several; nothing els
 buckets that leave.
 """
 mp_optimizer_end_microbatch(optimizer, queue) =
-    @waiting(198, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
+    @waiting(193, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue},), optimizer, queue)
 
 """
 Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
 Enqueues.
 """
 mp_optimizer_acquire_grad(optimizer, queue, index) =
-    @waiting(199, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
+    @waiting(194, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Int32,), optimizer, queue, index)
 
 """
 Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
@@ -2844,33 +2823,33 @@ under way, for layers to come. Every rank names the same parameters in the same 
 Blocks until this rank's own slices are ready to be sent.
 """
 mp_optimizer_gather_begin(optimizer, queue, indices, count) =
-    @waiting(200, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(195, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Returns when these parameters are whole. Blocks. Does nothing in other stages.
 """
 mp_optimizer_gather_wait(optimizer, queue, indices, count) =
-    @waiting(201, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(196, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Gives the parameters' memory back; what was written there is lost, unless mp_optimizer_sync_master took it. A step
 does it for all. Blocks. Does nothing in other stages.
 """
 mp_optimizer_gather_free(optimizer, queue, indices, count) =
-    @waiting(202, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
+    @waiting(197, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{Int32}, Int32,), optimizer, queue, indices, count)
 
 """
 Which elements of a parameter a rank owns.
 """
 mp_optimizer_get_slice(optimizer, index, rank, start, count) =
-    @waiting(203, Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
+    @waiting(198, Int32, (Ptr{mp_optimizer}, Int32, Int32, Ptr{Int64}, Ptr{Int64},), optimizer, index, rank, start, count)
 
 """
 Whether messages move while the caller computes, and how many have. What the thread finished was over before the
 step, or whoever waits, asked for it.
 """
 mp_optimizer_get_progress(optimizer, progress) =
-    @waiting(204, Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
+    @waiting(199, Int32, (Ptr{mp_optimizer}, Ptr{mp_sharding_progress},), optimizer, progress)
 
 """
 FP8-LM's factor mu of a gradient that ranks reduce under a shared scale (grad.reduce.scale \"shared\"): it begins at 1 /
@@ -2878,13 +2857,13 @@ sqrt(ranks), is halved by a step whose sum had to clip more than 1e-5 of its ele
 1000 steps that had not. Codes are made under it rounded down to a power of two. A checkpoint keeps it.
 """
 mp_optimizer_get_grad_mu(optimizer, index, mu) =
-    @waiting(205, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
+    @waiting(200, Int32, (Ptr{mp_optimizer}, Int32, Ptr{Float64},), optimizer, index, mu)
 
 """
 What this rank has sent for this optimizer.
 """
 mp_optimizer_get_traffic(optimizer, traffic) =
-    @waiting(206, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm_traffic},), optimizer, traffic)
+    @waiting(201, Int32, (Ptr{mp_optimizer}, Ptr{mp_comm_traffic},), optimizer, traffic)
 
 """
 mp_recipe_plan_memory for one rank of many that share an optimizer, after mp_optimizer_shard: exactly the bytes of its
@@ -2893,64 +2872,108 @@ own elements, and of what every rank has. The one scale of a weight or gradient 
 matrix; mp_recipe_plan_tensors knows others.
 """
 mp_recipe_plan_memory_sharded(recipe, rule, counts, tensor_count, sharding, rank, ranks, report) =
-    @waiting(207, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
+    @waiting(202, Int32, (Ptr{mp_recipe}, Int32, Ptr{Int64}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report},), recipe, rule, counts, tensor_count, sharding, rank, ranks, report)
 
 """
 Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
 as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
 """
 mp_recipe_plan_tensors(recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic) =
-    @waiting(208, Int32, (Ptr{mp_recipe}, Ptr{mp_planned_tensor}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report}, Ptr{mp_comm_traffic},), recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic)
+    @waiting(203, Int32, (Ptr{mp_recipe}, Ptr{mp_planned_tensor}, Int64, Ptr{mp_sharding_desc}, Int32, Int32, Ptr{mp_memory_report}, Ptr{mp_comm_traffic},), recipe, tensors, tensor_count, sharding, rank, ranks, memory, traffic)
 
 """
 Symbolic name of a code, for logs (\"MP_STATUS_INVALID_SHAPE\").
 """
 mp_status_string(status) =
-    ccall(ADDRESSES[209], Ptr{UInt8}, (Int32,), status)
+    ccall(ADDRESSES[204], Ptr{UInt8}, (Int32,), status)
 
 """
 What went wrong in this thread's last call, in one line: the argument, what was found, what was
 expected, what to do. Every call except the query functions of this header and mp_*_destroy clears it on entry.
 """
 mp_last_error_message() =
-    ccall(ADDRESSES[210], Ptr{UInt8}, ())
+    ccall(ADDRESSES[205], Ptr{UInt8}, ())
 
 """
 Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
 """
 mp_last_error_copy(buffer, capacity, needed) =
-    ccall(ADDRESSES[211], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
+    ccall(ADDRESSES[206], Int32, (Ptr{UInt8}, Csize_t, Ptr{Csize_t},), buffer, capacity, needed)
+
+"""
+One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
+kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
+"""
+mp_optimizer_step_pointers(context, queue, args, slots, slot_count, scaler, stats) =
+    @waiting(207, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{mp_scaler}, Ptr{mp_optimizer_stats},), context, queue, args, slots, slot_count, scaler, stats)
+
+"""
+Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
+steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
+"""
+mp_step_plan_create(context, args, slots, slot_count, out) =
+    @waiting(208, Int32, (Ptr{mp_context}, Ptr{mp_step_args}, Ptr{mp_step_slot}, Int64, Ptr{Ptr{mp_step_plan}},), context, args, slots, slot_count, out)
+
+"""
+A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
+"""
+mp_step_plan_run(plan, queue, scaler) =
+    @waiting(209, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_scaler},), plan, queue, scaler)
+
+"""
+Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
+"""
+mp_step_plan_set_args(plan, queue, args) =
+    @waiting(210, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_step_args},), plan, queue, args)
+
+"""
+What the plan was told last.
+"""
+mp_step_plan_get_args(plan, args) =
+    @waiting(211, Int32, (Ptr{mp_step_plan}, Ptr{mp_step_args},), plan, args)
+
+"""
+What the last run did, and the steps taken so far. Blocks.
+"""
+mp_step_plan_get_stats(plan, queue, stats) =
+    @waiting(212, Int32, (Ptr{mp_step_plan}, Ptr{mp_queue}, Ptr{mp_optimizer_stats},), plan, queue, stats)
+
+"""
+Gives the caller's reference back.
+"""
+mp_step_plan_destroy(plan) =
+    @waiting(213, Cvoid, (Ptr{mp_step_plan},), plan)
 
 """
 Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
 """
 mp_tensor_create(context, desc, out) =
-    @waiting(212, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
+    @waiting(214, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Ptr{mp_tensor}},), context, desc, out)
 
 """
 Copies from host memory into a tensor. Blocks.
 """
 mp_tensor_write(tensor, queue, data, bytes) =
-    @waiting(213, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(215, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies a tensor into host memory. Blocks.
 """
 mp_tensor_read(tensor, queue, data, bytes) =
-    @waiting(214, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
+    @waiting(216, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{Cvoid}, Csize_t,), tensor, queue, data, bytes)
 
 """
 Copies elements between tensors of the same type and number of elements, on the same or on different
 devices. Enqueues. Overlapping memory is refused.
 """
 mp_tensor_copy(source, queue, destination) =
-    @waiting(215, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
+    @waiting(217, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)
 
 """
 Sets every byte to zero. Enqueues.
 """
 mp_tensor_zero(tensor, queue) =
-    @waiting(216, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
+    @waiting(218, Int32, (Ptr{mp_tensor}, Ptr{mp_queue},), tensor, queue)
 
 """
 Converts between fp32, fp16, bf16, fp8_e4m3 and fp8_e5m2. Enqueues.
@@ -2959,13 +2982,13 @@ Stochastic rounding draws from Philox4x32-10 by (seed, uid, element, step, micro
 threads or device.
 """
 mp_tensor_cast(source, queue, destination, desc) =
-    @waiting(217, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
+    @waiting(219, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor}, Ptr{mp_cast_desc},), source, queue, destination, desc)
 
 """
 Gives the caller's reference back.
 """
 mp_tensor_destroy(tensor) =
-    @waiting(218, Cvoid, (Ptr{mp_tensor},), tensor)
+    @waiting(220, Cvoid, (Ptr{mp_tensor},), tensor)
 
 """
 Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
@@ -2973,7 +2996,7 @@ size, and stay valid until the deleter runs (or, without one, until the tensor a
 destroyed).
 """
 mp_tensor_wrap(context, desc, data, deleter, payload, out) =
-    @waiting(219, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
+    @waiting(221, Int32, (Ptr{mp_context}, Ptr{mp_tensor_desc}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Cvoid}, Ptr{Ptr{mp_tensor}},), context, desc, data, deleter, payload, out)
 
 """
 Some elements of a tensor as a tensor of their own, without a copy: rows of an embedding, the Q of a QKV weight, one expert
@@ -2981,63 +3004,57 @@ of a stack. What is written through one is seen through the other, and caches of
 tensor alive, and its memory in its place (of a sharded parameter it cannot be given back meanwhile).
 """
 mp_tensor_create_view(tensor, offset, ndim, shape, out) =
-    @waiting(220, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
+    @waiting(222, Int32, (Ptr{mp_tensor}, Int64, Int32, Ptr{Int64}, Ptr{Ptr{mp_tensor}},), tensor, offset, ndim, shape, out)
 
 """
 Type, shape and device of a tensor.
 """
 mp_tensor_get_desc(tensor, desc) =
-    @waiting(221, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
+    @waiting(223, Int32, (Ptr{mp_tensor}, Ptr{mp_tensor_desc},), tensor, desc)
 
 """
 The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
 """
 mp_tensor_get_data(tensor, data) =
-    @waiting(222, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
-
-"""
-mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
-"""
-mp_tensor_cast_pointers(context, queue, source, source_dtype, destination, destination_dtype, count, desc) =
-    @waiting(223, Int32, (Ptr{mp_context}, Ptr{mp_queue}, Ptr{Cvoid}, Int32, Ptr{Cvoid}, Int32, Int64, Ptr{mp_cast_desc},), context, queue, source, source_dtype, destination, destination_dtype, count, desc)
+    @waiting(224, Int32, (Ptr{mp_tensor}, Ptr{Ptr{Cvoid}},), tensor, data)
 
 """
 Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
 Enqueues.
 """
 mp_tensor_amax(tensor, queue, amax) =
-    @waiting(224, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
+    @waiting(225, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), tensor, queue, amax)
 
 """
 Name of an element type as recipes and messages spell it (\"bf16\", \"fp8_e4m3\", ...).
 """
 mp_dtype_name(dtype) =
-    ccall(ADDRESSES[225], Ptr{UInt8}, (Int32,), dtype)
+    ccall(ADDRESSES[226], Ptr{UInt8}, (Int32,), dtype)
 
 """
 The inverse of mp_dtype_name.
 """
 mp_dtype_from_name(name) =
-    ccall(ADDRESSES[226], Int32, (Ptr{UInt8},), name)
+    ccall(ADDRESSES[227], Int32, (Ptr{UInt8},), name)
 
 """
 Bytes of one element.
 """
 mp_dtype_size(dtype) =
-    ccall(ADDRESSES[227], Csize_t, (Int32,), dtype)
+    ccall(ADDRESSES[228], Csize_t, (Int32,), dtype)
 
 """
 Version of the loaded library, in the form of MP_VERSION. From 0.2 on all 0.x versions are additive: a program
 compiled against header version H works with every library whose version is at least H.
 """
 mp_library_version() =
-    ccall(ADDRESSES[228], UInt32, ())
+    ccall(ADDRESSES[229], UInt32, ())
 
 """
 Version, compiler, and what was built in, as one line of text for bug reports.
 """
 mp_library_build_info() =
-    ccall(ADDRESSES[229], Ptr{UInt8}, ())
+    ccall(ADDRESSES[230], Ptr{UInt8}, ())
 
 """
 Ends the library's own run-time systems (its private Kokkos). Final: later calls that need a device
@@ -3045,7 +3062,7 @@ fail with MP_STATUS_BAD_STATE. Never needed before a normal exit. Refused while 
 Blocks.
 """
 mp_library_shutdown() =
-    @waiting(230, Int32, ())
+    @waiting(231, Int32, ())
 
 """
 Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
@@ -3053,20 +3070,20 @@ guard has seen, here or in the checkpoint that was loaded, stays in the window. 
 next step. Blocks.
 """
 mp_optimizer_set_guard(optimizer, queue, desc) =
-    @waiting(231, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_guard_desc},), optimizer, queue, desc)
+    @waiting(232, Int32, (Ptr{mp_optimizer}, Ptr{mp_queue}, Ptr{mp_guard_desc},), optimizer, queue, desc)
 
 """
 The guard as it is.
 """
 mp_optimizer_get_guard(optimizer, desc) =
-    @waiting(232, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
+    @waiting(233, Int32, (Ptr{mp_optimizer}, Ptr{mp_guard_desc},), optimizer, desc)
 
 """
 Gives the loss of the step to come, for the guard and the history; each step forgets it. Where ranks share the
 optimizer and the guard watches the loss, it is the same number on all, such as the mean over the ranks.
 """
 mp_optimizer_set_loss(optimizer, loss) =
-    @waiting(233, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, loss)
+    @waiting(234, Int32, (Ptr{mp_optimizer}, Float64,), optimizer, loss)
 
 """
 Keeps the last steps. Each mp_optimizer_step then waits for its own decision on an accelerator. Of the first step that is
@@ -3076,26 +3093,26 @@ parameters. With a path it writes the records and what the layers counted as one
 log and fails no step. Begins anew: records, call and bad tensor are forgotten.
 """
 mp_optimizer_set_history(optimizer, steps, path) =
-    @waiting(234, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8},), optimizer, steps, path)
+    @waiting(235, Int32, (Ptr{mp_optimizer}, Int32, Ptr{UInt8},), optimizer, steps, path)
 
 """
 Number of records there are: of the steps since the history began, or as many as it keeps.
 """
 mp_optimizer_get_record_count(optimizer, count) =
-    @waiting(235, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
+    @waiting(236, Int32, (Ptr{mp_optimizer}, Ptr{Int32},), optimizer, count)
 
 """
 One record of the history.
 """
 mp_optimizer_get_record(optimizer, index, record) =
-    @waiting(236, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_step_record},), optimizer, index, record)
+    @waiting(237, Int32, (Ptr{mp_optimizer}, Int32, Ptr{mp_step_record},), optimizer, index, record)
 
 """
 The first tensor that was not finite, in the first step that was skipped for it, in words such as
 \"the gradient of 'h0.qkv.weight'\". Empty: there was no such step since the history began.
 """
 mp_optimizer_get_bad_tensor(optimizer, buffer, capacity, needed) =
-    @waiting(237, Int32, (Ptr{mp_optimizer}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, buffer, capacity, needed)
+    @waiting(238, Int32, (Ptr{mp_optimizer}, Ptr{UInt8}, Csize_t, Ptr{Csize_t},), optimizer, buffer, capacity, needed)
 
 # Throws where a struct here is not laid out as the C compiler lays it out.
 function check_layout()

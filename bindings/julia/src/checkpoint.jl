@@ -68,12 +68,18 @@ over_transport(comm) = comm !== nothing && any(k -> k isa Transport, comm.kept)
 
 Load into what was added, from a checkpoint, or the newest whole one of a directory. Where anything is wrong nothing
 has changed. `other_recipe` takes one of another recipe with the same types, `convert` rounds its numbers into the
-types here. The result is as that of `inspect`, with what the rounding lost.
+types here. The result is as that of `inspect`, with what the rounding lost (of states by name).
 """
 function load!(x::Checkpoint, path::AbstractString; verify_all = false, other_recipe = false, convert = false)
     bits = flags(CAPI.MP_LOAD_VERIFY_ALL => verify_all, CAPI.MP_LOAD_OTHER_RECIPE => other_recipe,
                  CAPI.MP_LOAD_CONVERT => convert)
-    return named(filled(box -> CAPI.mp_checkpoint_load(x, c_text(path), bits, box), CAPI.mp_checkpoint_info()))
+    return checkpoint_info(box -> CAPI.mp_checkpoint_load(x, c_text(path), bits, box))
+end
+
+function checkpoint_info(call)
+    i = filled(call, CAPI.mp_checkpoint_info())
+    return merge(named(i), (state_largest_error = by_state(i.state_largest_error),
+                            state_rms_error = by_state(i.state_rms_error)))
 end
 
 test(x::Checkpoint) = is_done(CAPI.mp_checkpoint_test(x))
@@ -86,8 +92,7 @@ Base.wait(x::Checkpoint) = check(CAPI.mp_checkpoint_wait(x))
 
 What a checkpoint is (or the newest of a directory), without loading it: step, ranks, tensors, bytes and so on.
 """
-inspect(path::AbstractString) =
-    named(filled(box -> CAPI.mp_checkpoint_inspect(c_text(path), box), CAPI.mp_checkpoint_info()))
+inspect(path::AbstractString) = checkpoint_info(box -> CAPI.mp_checkpoint_inspect(c_text(path), box))
 
 "The same in words: the checkpoints of a directory, or a checkpoint's recipe, files and tensors."
 describe_checkpoint(path::AbstractString) =

@@ -82,6 +82,14 @@ choice_name(table::NamedTuple, number) = (for (k, v) in pairs(table); v == numbe
 # The sum of those flags whose condition holds.
 flags(pairs::Pair...) = UInt32(reduce(|, (on ? UInt32(flag) : UInt32(0) for (flag, on) in pairs); init = UInt32(0)))
 
+# A struct for one call, with the memory that it points to.
+struct Pointing{T}
+    box::Base.RefValue{T}
+    kept::Any
+end
+Pointing(value, kept) = Pointing(Ref(value), kept)
+Base.unsafe_convert(::Type{Ptr{T}}, x::Pointing{T}) where {T} = Base.unsafe_convert(Ptr{T}, x.box)
+
 # A struct of the library as a named tuple, without its size and reserved fields.
 function named(value)
     names = filter(n -> !(n in (:struct_size, :reserved)), fieldnames(typeof(value)))

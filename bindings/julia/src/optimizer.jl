@@ -51,33 +51,31 @@ Base.show(io::IO, p::Param) = print(io, "Param(", p.index, isopen(p.optimizer) ?
 Base.getproperty(p::Param, field::Symbol) = field === :name ? param_name(p) : field === :group ? param_group(p) :
                                             getfield(p, field)
 
-function group_desc(; lr = nothing, beta1 = nothing, beta2 = nothing, eps = nothing, weight_decay = nothing,
-                    rule::Symbol = :adamw, maximize = false, bias_correction = true)
+# The fields that groups and steps have in common, and the zeros among them by name: a field's 0 is the usual value.
+function hyper_fields(; lr = nothing, beta1 = nothing, beta2 = nothing, eps = nothing, weight_decay = nothing,
+                      rule::Symbol = :adamw, maximize = false, bias_correction = true)
     number = rule_number(rule)
     usual = usual_hyper(number)
     told = (lr = lr, beta1 = beta1, beta2 = beta2, eps = eps, weight_decay = weight_decay)
-    hyper = map(name -> something(told[name], get(usual, name, 0.0)), keys(told))
-    return (flags = flags(CAPI.MP_HYPERPARAMETERS_EXPLICIT => true, CAPI.MP_RULE_MAXIMIZE => maximize,
-                          CAPI.MP_RULE_NO_BIAS_CORRECTION => !bias_correction),
-            rule = number, NamedTuple{keys(told)}(hyper)...)
+    values = NamedTuple{keys(told)}(map(name -> something(told[name], get(usual, name, 0.0)), keys(told)))
+    zero_names = [name for (name, known) in usual if known != 0 && get(values, name, known) == 0]
+    literal = CAPI.mp_hyper[CAPI.mp_hyper(name = lasting(name)) for name in zero_names]
+    return (flags = flags(CAPI.MP_RULE_MAXIMIZE => maximize, CAPI.MP_RULE_NO_BIAS_CORRECTION => !bias_correction),
+            rule = number, values..., hypers = pointer(literal), hyper_count = length(literal)), literal
 end
 
 """
-    add_group!(optimizer; lr, beta1, beta2, eps, weight_decay = 0, rule = :adamw,
-               maximize = false, bias_correction = true, exp_avg_format = nothing, exp_avg_sq_format = nothing)
+    add_group!(optimizer; lr, beta1, beta2, eps, weight_decay, rule = :adamw, maximize = false, bias_correction = true,
+               state_formats = (exp_avg = "fp32", ...))
 
-A group of parameters; `rule` is `:adamw`, `:adam` or `:lion`. What is left out is as usual for it. The formats are those
-of the moments, such as `"fp32"` or `"int8_block256"`, where the recipe's are not wanted.
+A group of parameters; `rule` is `:adamw`, `:adam` or `:lion`. What is left out is as usual for it. The formats of states
+are `"fp32"`, `"int8_block256"` and the like; those that are left out are the recipe's.
 """
-function add_group!(o::Optimizer; exp_avg_format = nothing, exp_avg_sq_format = nothing, rest...)
-    formats = map(f -> f === nothing ? nothing : c_text(f), (exp_avg_format, exp_avg_sq_format))
+function add_group!(o::Optimizer; state_formats = NamedTuple(), rest...)
+    fields, literal = hyper_fields(; rest...)
+    desc = CAPI.mp_param_group_desc(; fields..., state_formats = formats_in_order(fields.rule, state_formats))
     index = Ref{Int32}(-1)
-    GC.@preserve formats begin
-        desc = CAPI.mp_param_group_desc(; group_desc(; rest...)...,
-                                        exp_avg_format = formats[1] === nothing ? C_NULL : pointer(formats[1]),
-                                        exp_avg_sq_format = formats[2] === nothing ? C_NULL : pointer(formats[2]))
-        check(CAPI.mp_optimizer_add_group(o, Ref(desc), index))
-    end
+    check(CAPI.mp_optimizer_add_group(o, Pointing(desc, literal), index))
     return Group(o, index[])
 end
 
@@ -174,11 +172,10 @@ found_inf_tensor(o::Optimizer) =
 "A group's hyperparameters as they are now."
 function hyperparameters(g::Group)
     d = filled(box -> CAPI.mp_optimizer_get_group(g.optimizer, g.index, box), CAPI.mp_param_group_desc())
-    text(p) = p == C_NULL ? nothing : unsafe_string(p)
     return (lr = d.lr, beta1 = d.beta1, beta2 = d.beta2, eps = d.eps, weight_decay = d.weight_decay,
             rule = choice_name(rules(), d.rule), maximize = d.flags & CAPI.MP_RULE_MAXIMIZE != 0,
-            bias_correction = d.flags & CAPI.MP_RULE_NO_BIAS_CORRECTION == 0, exp_avg_format = text(d.exp_avg_format),
-            exp_avg_sq_format = text(d.exp_avg_sq_format))
+            bias_correction = d.flags & CAPI.MP_RULE_NO_BIAS_CORRECTION == 0,
+            state_formats = map(k -> unsafe_string(d.state_formats[k]), rule_states(d.rule)))
 end
 
 "Seed, flags and norm that an optimizer was made with."
@@ -236,4 +233,4 @@ steps(g::Group; queue = nothing) =
     Int(filled(box -> CAPI.mp_optimizer_get_group_step(g.optimizer, queue, g.index, box), Int64(0)))
 
 "Bytes held for the parameters so far, by class of tensor."
-memory(o::Optimizer) = named(filled(box -> CAPI.mp_optimizer_get_memory(o, box), CAPI.mp_memory_report()))
+memory(o::Optimizer) = memory_report(filled(box -> CAPI.mp_optimizer_get_memory(o, box), CAPI.mp_memory_report()))

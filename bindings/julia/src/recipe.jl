@@ -100,7 +100,7 @@ reason(r::Recipe) = locked(() -> text_of((b, n, needed) -> CAPI.mp_recipe_get_re
 
 summary_of(r::Recipe) = frozen(r) ? "frozen" : "not frozen"
 
-# The optimizer's rules as the library knows them: their numbers, their states, what their hyperparameters usually are.
+# The optimizer's rules as the library knows them: their numbers, states and hyperparameters.
 const RULES = Ref{Any}(nothing)
 rule_info(number) = filled(box -> CAPI.mp_rule_get_info(number, box), CAPI.mp_rule_info())
 rule_text(name) = Symbol(unsafe_string(name))
@@ -113,9 +113,12 @@ end
 
 rule_number(rule::Symbol) = choice(rules(), rule, "rule")
 
-rule_states(number) =
-    [rule_text(filled(box -> CAPI.mp_rule_get_state(number, i, box), CAPI.mp_rule_state()).name)
-     for i in 0:(rule_info(number).state_count - 1)]
+# (exp_avg = 1, ...): the states that a rule keeps, and their places in its order.
+function rule_states(number)
+    places = Tuple(1:rule_info(number).state_count)
+    state(k) = filled(box -> CAPI.mp_rule_get_state(number, k - 1, box), CAPI.mp_rule_state())
+    return NamedTuple{map(k -> rule_text(state(k).name), places)}(places)
+end
 
 function usual_hyper(number)
     known = [filled(box -> CAPI.mp_rule_get_hyper(number, i, box), CAPI.mp_rule_hyper())
@@ -123,24 +126,45 @@ function usual_hyper(number)
     return Dict(rule_text(hyper.name) => hyper.usual for hyper in known)
 end
 
+# Text for a struct: symbols stay where they are.
+lasting(name::Symbol) = Base.unsafe_convert(Ptr{UInt8}, name)
+
+# state_formats of a struct.
+function formats_in_order(number, formats)
+    texts = fill(Ptr{UInt8}(C_NULL), CAPI.MP_MAX_RULE_STATES)
+    for (name, format) in pairs(formats)
+        texts[choice(rule_states(number), Symbol(name), "a state of state_formats")] = lasting(Symbol(c_text(format)))
+    end
+    return Tuple(texts)
+end
+
+# Numbers by MP_STATE_* as a named tuple by state.
+function by_state(numbers)
+    names = filter(!=(C_NULL), [CAPI.mp_rule_state_name(i) for i in 0:length(numbers)-1])
+    return NamedTuple{Tuple(rule_text.(names))}(numbers[1:length(names)])
+end
+
+memory_report(r::CAPI.mp_memory_report) = merge(named(r), (state_bytes = by_state(r.state_bytes),))
+
 """
     plan_memory(recipe, count; rule = :adamw)
     plan_memory(recipe, counts; rule = :adamw, sharding = nothing, rank = 0, ranks = 1)
 
-Bytes by class of tensor that the recipe needs, before anything is allocated: for `count` elements, or for tensors of so
-many elements each, and then also for one rank of many (`sharding` as for `Optimizer`, a named tuple).
+Bytes by class of tensor that the recipe needs, before anything is allocated (`state_bytes.exp_avg` and the like): for
+`count` elements, or for tensors of so many elements each, and then also for one rank of many (`sharding` as for
+`Optimizer`, a named tuple).
 """
 function plan_memory(r::Recipe, count::Integer; rule::Symbol = :adamw)
     number = rule_number(rule)
     return locked(r) do
-        named(filled(box -> CAPI.mp_recipe_plan_memory(r, number, count, box), CAPI.mp_memory_report()))
+        memory_report(filled(box -> CAPI.mp_recipe_plan_memory(r, number, count, box), CAPI.mp_memory_report()))
     end
 end
 function plan_memory(r::Recipe, counts::AbstractVector{<:Integer}; rule::Symbol = :adamw, sharding = nothing, rank = 0,
                      ranks = 1)
     number, all = rule_number(rule), Vector{Int64}(counts)
     return locked(r) do
-        named(filled(CAPI.mp_memory_report()) do box
+        memory_report(filled(CAPI.mp_memory_report()) do box
             sharding === nothing && ranks == 1 ?
             CAPI.mp_recipe_plan_memory_of_tensors(r, number, all, length(all), box) :
             CAPI.mp_recipe_plan_memory_sharded(r, number, all, length(all),
@@ -156,27 +180,23 @@ end
 The same where tensors differ, and what a rank sends in a step, the mean over the ranks: `(memory = ..., traffic = ...)`.
 A tensor is its number of elements, or a named tuple with that as `count` and what is not the default of
 
-    weight_dtype = nothing, rule = :adamw, ndim = 0, exp_avg_format = nothing, exp_avg_sq_format = nothing
+    weight_dtype = nothing, rule = :adamw, ndim = 0, state_formats = (exp_avg = "fp32",)
 
 `weight_dtype`: `nothing`, the recipe's; `Float32`, kept in it; `Float8_E4M3` or `Float8_E5M2`, codes that ranks gather.
 `ndim`: dimensions, as vectors are gathered as they are kept; 0: 1 for `Float32`, else 2.
 """
 function plan_tensors(r::Recipe, tensors; sharding = nothing, rank = 0, ranks = 1)
-    texts = String[] # which the structs point into
-    text(format) = format === nothing ? C_NULL : pointer(push!(texts, c_text(format))[end])
     planned(count::Integer) = planned((count = count,))
     planned(t::NamedTuple) = planned(; t...)
-    planned(; count, weight_dtype = nothing, rule::Symbol = :adamw, ndim = 0, exp_avg_format = nothing,
-            exp_avg_sq_format = nothing) =
+    planned(; count, weight_dtype = nothing, rule::Symbol = :adamw, ndim = 0, state_formats = NamedTuple()) =
         CAPI.mp_planned_tensor(weight_dtype = dtype_number(weight_dtype), count = count,
                                rule = rule_number(rule), ndim = ndim,
-                               exp_avg_format = text(exp_avg_format),
-                               exp_avg_sq_format = text(exp_avg_sq_format))
+                               state_formats = formats_in_order(rule_number(rule), state_formats))
     all = CAPI.mp_planned_tensor[planned(t) for t in tensors]
     memory, traffic = Ref(CAPI.mp_memory_report()), Ref(CAPI.mp_comm_traffic())
     desc = sharding === nothing ? C_NULL : Ref(sharding_desc(; sharding...))
     locked(r) do
-        GC.@preserve texts check(CAPI.mp_recipe_plan_tensors(r, all, length(all), desc, rank, ranks, memory, traffic))
+        check(CAPI.mp_recipe_plan_tensors(r, all, length(all), desc, rank, ranks, memory, traffic))
     end
-    return (memory = named(memory[]), traffic = named(traffic[]))
+    return (memory = memory_report(memory[]), traffic = named(traffic[]))
 end

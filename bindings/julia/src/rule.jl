@@ -44,7 +44,7 @@ end
 
 "The state of a rule for one array; `master` starts as its values, and is left out where it would be of the same type."
 function setup(r::MPRule, x::AbstractArray)
-    has_second = :exp_avg_sq in rule_states(rule_number(get(r.options, :rule, :adamw)))
+    has_second = haskey(rule_states(rule_number(get(r.options, :rule, :adamw))), :exp_avg_sq)
     return RuleState(zero_bits(r.moments, x), has_second ? zero_bits(r.moments, x) : nothing,
                      r.compensation === nothing ? nothing : zero_bits(r.compensation, x),
                      r.master in (nothing, eltype(x)) ? nothing : convert(Array{r.master}, x), 0)

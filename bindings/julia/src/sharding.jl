@@ -8,9 +8,10 @@ function sharding_desc(; stage = 1, kind::Symbol = :flat, bucket_elements = 0, w
                        wire_scale::Symbol = :default, order::Symbol = :rank, slots = 0, shard_ranks = 0, node_ranks = 0,
                        check_every = 0, sum_gradients = false, progress_thread = true)
     return CAPI.mp_sharding_desc(
-        flags = flags(CAPI.MP_SHARDING_EXPLICIT => true, CAPI.MP_SHARDING_SUM_GRADIENTS => sum_gradients,
+        flags = flags(CAPI.MP_SHARDING_SUM_GRADIENTS => sum_gradients,
                       CAPI.MP_SHARDING_NO_PROGRESS_THREAD => !progress_thread),
-        stage = stage, kind = choice(SHARD_KINDS, kind, "kind"), bucket_elements = bucket_elements,
+        stage = stage == 0 ? CAPI.MP_SHARDING_STAGE_0 : stage, kind = choice(SHARD_KINDS, kind, "kind"),
+        bucket_elements = bucket_elements,
         wire_dtype = dtype_number(wire_dtype), wire_scale = choice(WIRE_SCALES, wire_scale, "wire_scale"),
         order = choice(ORDERS, order, "order"), slots = slots, shard_ranks = shard_ranks, check_every = check_every,
         node_ranks = node_ranks)

@@ -81,15 +81,14 @@ Base.show(io::IO, s::Slot) = print(io, "Slot(", s.raw.count, " elements)")
 
 function step_args(; step = 1, seed = 0, max_grad_norm = 0, grad_scale = 1, check_finite = false, zero_grad = false,
                    stochastic = (), rest...)
-    group = group_desc(; rest...)
+    fields, literal = hyper_fields(; rest...)
+    states = map(k -> CAPI.MP_STEP_SR_STATE << (k - 1), rule_states(fields.rule))
+    roundings = merge((param = CAPI.MP_STEP_SR_PARAM,), states)
     rounded = stochastic isa Symbol ? (stochastic,) : stochastic
-    all(s -> s in (:param, :exp_avg, :exp_avg_sq), rounded) ||
-        throw(ArgumentError("stochastic is $stochastic; it takes :param, :exp_avg and :exp_avg_sq"))
     bits = flags(CAPI.MP_OPTIMIZER_CHECK_FINITE => check_finite, CAPI.MP_OPTIMIZER_ZERO_GRAD => zero_grad,
-                 CAPI.MP_STEP_SR_PARAM => :param in rounded, CAPI.MP_STEP_SR_EXP_AVG => :exp_avg in rounded,
-                 CAPI.MP_STEP_SR_EXP_AVG_SQ => :exp_avg_sq in rounded)
-    return CAPI.mp_step_args(; group..., flags = group.flags | bits, step = step, seed = seed,
-                             max_grad_norm = max_grad_norm, grad_scale = grad_scale)
+                 (choice(roundings, name, "stochastic") => true for name in rounded)...)
+    return Pointing(CAPI.mp_step_args(; fields..., flags = fields.flags | bits, step = step, seed = seed,
+                                      max_grad_norm = max_grad_norm, grad_scale = grad_scale), literal)
 end
 
 """
@@ -98,11 +97,11 @@ end
           maximize = false, bias_correction = true, scaler = nothing, queue = nothing)
 
 One step on arrays of the program's own: a `Slot` or several. `step` is t, from 1, without skipped steps.
-`stochastic` names what is rounded stochastically (`:param`, `:exp_avg`, `:exp_avg_sq`). What the step writes may
-share no memory. The result says what happened, as `stats(optimizer)`.
+`stochastic` names what is rounded stochastically (`:param` and states of the rule). What the step writes may share no
+memory. The result says what happened, as `stats(optimizer)`.
 """
 function step!(c::Context, slots::AbstractVector{Slot}; scaler = nothing, queue = nothing, rest...)
-    raw, args, result = [s.raw for s in slots], Ref(step_args(; rest...)), Ref(CAPI.mp_optimizer_stats())
+    raw, args, result = [s.raw for s in slots], step_args(; rest...), Ref(CAPI.mp_optimizer_stats())
     GC.@preserve slots begin
         check(CAPI.mp_optimizer_step_pointers(c, queue, args, raw, length(raw), scaler, result))
     end
@@ -117,7 +116,7 @@ The same step prepared once, for loops that must not allocate: `run!(plan; scale
 `step` on. Keywords as of `step!(context, slots)`.
 """
 function StepPlan(c::Context, slots::AbstractVector{Slot}; rest...)
-    raw, args, kept = [s.raw for s in slots], Ref(step_args(; rest...)), copy(slots)
+    raw, args, kept = [s.raw for s in slots], step_args(; rest...), copy(slots)
     plan = made(out -> CAPI.mp_step_plan_create(c, args, raw, length(raw), out), CAPI.mp_step_plan)
     return StepPlan(plan, c, kept)
 end
@@ -128,7 +127,7 @@ run!(plan::StepPlan; scaler = nothing, queue = nothing) = check(CAPI.mp_step_pla
 
 "Other hyperparameters from the next run on; rule, step and zero_grad as they were."
 set_args!(plan::StepPlan; queue = nothing, rest...) =
-    check(CAPI.mp_step_plan_set_args(plan, queue, Ref(step_args(; rest...))))
+    check(CAPI.mp_step_plan_set_args(plan, queue, step_args(; rest...)))
 
 "What a plan was told last."
 hyperparameters(plan::StepPlan) = named(filled(box -> CAPI.mp_step_plan_get_args(plan, box), CAPI.mp_step_args()))

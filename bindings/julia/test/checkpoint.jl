@@ -55,7 +55,8 @@ mktempdir() do folder
     add!(k, "data", zeros(Int32, 5))
     add!(k, "position", Ref(0.0))
     @test kind(() -> load!(k, folder)) !== :nothing_thrown
-    @test load!(k, folder; convert = true).converted == 1
+    info = load!(k, folder; convert = true)
+    @test info.converted == 1 && keys(info.state_largest_error) == (:exp_avg, :exp_avg_sq)
     @test read_state(p, :fp32_param) == read_state(a.param, :fp32_param)
     @test kind(() -> add!(k, o)) === :bad_state
     @test kind(() -> add!(k, "", zeros(3))) === :invalid_argument

@@ -5,7 +5,7 @@ const CAPI = MixedPrec.CAPI
 @test occursin("0.2", library_info())
 @test length(CAPI.ADDRESSES) == length(CAPI.NAMES) && all(!=(C_NULL), CAPI.ADDRESSES)
 CAPI.check_layout()
-@test CAPI.mp_step_args().lr == 1e-3 && CAPI.mp_step_args().flags == CAPI.MP_HYPERPARAMETERS_EXPLICIT
+@test CAPI.mp_step_args().step == 1 && CAPI.mp_gemm_desc().struct_size == sizeof(CAPI.mp_gemm_desc)
 # Every name that is exported is there and says what it is.
 for name in names(MixedPrec)
     @test isdefined(MixedPrec, name)

@@ -51,15 +51,20 @@ set_step!(group, 3)
 @test steps(group) == 3
 @test memory(o).parameter_count == 8
 @test MixedPrec.optimizer_info(o).max_grad_norm == 1.0
-lion = add_group!(o; rule = :lion, exp_avg_format = "fp32", maximize = true)
+lion = add_group!(o; rule = :lion, state_formats = (exp_avg = "bf16",), maximize = true)
 h = hyperparameters(lion)
 @test h.rule === :lion && h.lr == 1e-4 && h.beta2 == 0.99 && h.maximize
 @test !hyperparameters(add_group!(o; bias_correction = false)).bias_correction
-@test h.exp_avg_format == "fp32" && h.exp_avg_sq_format === nothing
+@test h.state_formats == (exp_avg = "bf16",)
+@test hyperparameters(add_group!(o; state_formats = Dict("exp_avg_sq" => "fp16"))).state_formats.exp_avg_sq == "fp16"
+@test words(() -> add_group!(o; rule = :lion, state_formats = (exp_avg_sq = "fp32",))) ==
+      "ArgumentError: a state of state_formats is :exp_avg_sq; it must be one of :exp_avg"
+literal = hyperparameters(add_group!(o; lr = 0, beta1 = 0))
+@test literal.lr == 0 && literal.beta1 == 0 && literal.beta2 == 0.999
 q = add_param!(lion, "q", Float32[1, 2, 3, 4, 5, 6])
 copyto!(grad(q), fill(1.0f0, 6))
 step!(o)
-@test length(groups(o)) == 3 && [x.name for x in parameters(o)] == ["p", "q"] && parameters(o)[2].group.index == 1
+@test length(groups(o)) == 5 && [x.name for x in parameters(o)] == ["p", "q"] && parameters(o)[2].group.index == 1
 @test size(Array(state(q, :param))) == (6,)
 
 # A guard skips what stands out; a history names what is not finite.

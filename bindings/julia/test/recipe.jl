@@ -34,22 +34,22 @@ again["gemm.fprop.dtype"] = "bf16"
 @test !isempty(reason(Recipe(c, "auto"))) && isempty(reason(r))
 plan = plan_memory(Recipe(c, "fp32"), 1000)
 @test plan.weight_bytes == 4000 && plan.total_bytes == 16000
-@test plan_memory(Recipe(c, "fp32"), 1000; rule = :lion).exp_avg_sq_bytes == 0
+@test plan_memory(Recipe(c, "fp32"), 1000; rule = :lion).state_bytes == (exp_avg = 4000, exp_avg_sq = 0)
 @test plan_memory(Recipe(c, "fp32"), [600, 400]).total_bytes == 16000
-@test plan_memory(Recipe(c, "fp32"), [40_000, 40_000]; rank = 0, ranks = 2).exp_avg_bytes < 320_000
+@test plan_memory(Recipe(c, "fp32"), [40_000, 40_000]; rank = 0, ranks = 2).state_bytes.exp_avg < 320_000
 @test plan_memory(Recipe(c, "fp32"), [40_000]; sharding = (stage = 3,), rank = 1, ranks = 2).weight_bytes < 80_000
 @test kind(() -> plan_memory(r, -1)) === :invalid_argument
 @test kind(() -> plan_memory(r, 10; rule = :sgd)) === ArgumentError
 
 differing = plan_tensors(Recipe(c, "bf16_pure"), [1000, (count = 24, weight_dtype = Float32, rule = :lion, ndim = 1)])
-@test differing.memory.weight_bytes == 2096 && differing.memory.exp_avg_sq_bytes == 2000
+@test differing.memory.weight_bytes == 2096 && differing.memory.state_bytes.exp_avg_sq == 2000
 @test differing.traffic.total_bytes == 0
-formats = plan_tensors(Recipe(c, "bf16_pure"), [(count = 10, exp_avg_format = "fp32", exp_avg_sq_format = "fp32")])
-@test formats.memory.exp_avg_bytes == 40 && formats.memory.exp_avg_sq_bytes == 40
+formats = plan_tensors(Recipe(c, "bf16_pure"), [(count = 10, state_formats = (exp_avg = "fp32", exp_avg_sq = "fp32"))])
+@test formats.memory.state_bytes == (exp_avg = 40, exp_avg_sq = 40)
 @test plan_tensors(Recipe(c, "fp32"), [40_000]; sharding = (stage = 3,), rank = 1, ranks = 2).traffic.all_gather_bytes > 0
 @test kind(() -> plan_tensors(r, [-1])) === :invalid_argument
 @test kind(() -> plan_tensors(r, [(count = 1, rule = :sgd)])) === ArgumentError
-@test kind(() -> plan_tensors(r, [(count = 1, exp_avg_format = "int9")])) in (:invalid_argument, :unknown_name)
+@test kind(() -> plan_tensors(r, [(count = 1, state_formats = (exp_avg = "int9",))])) in (:invalid_argument, :unknown_name)
 
 values = randn(Float32, 32, 64)
 @test Array(weight(c, Recipe(c, "fp32"), values)) == values

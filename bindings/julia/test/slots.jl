@@ -18,10 +18,14 @@ plan = StepPlan(c, Slot(plan_p, g, zeros(Float32, n), zeros(Float32, n)); lr = 0
 GC.gc() # the plan keeps its arrays
 foreach(_ -> run!(plan), 1:5)
 @test plan_p == p && stats(plan).step == 5
+@test hyperparameters(plan).lr == 0.01 && hyperparameters(plan).beta1 == 0.9
 set_args!(plan; lr = 0.0)
 @test hyperparameters(plan).lr == 0
 run!(plan)
 @test plan_p == p
+moment = zeros(Float32, n)
+step!(c, Slot(reference(Float32), g, moment, zeros(Float32, n)); beta1 = 0)
+@test moment == g
 close(plan)
 @test kind(() -> run!(plan)) === :invalid_handle
 # Other storages
@@ -76,3 +80,5 @@ shared = f()
 @test kind(() -> step!(c, [Slot(shared, f(), f(), f()), Slot(shared, f(), f(), f())]; step = 1)) === :invalid_argument
 @test kind(() -> step!(c, slot; step = 0)) === :invalid_argument
 @test kind(() -> step!(c, slot; step = 1, stochastic = :weights)) === ArgumentError
+@test words(() -> step!(c, slot; rule = :lion, stochastic = (:exp_avg, :exp_avg_sq))) ==
+      "ArgumentError: stochastic is :exp_avg_sq; it must be one of :param, :exp_avg"

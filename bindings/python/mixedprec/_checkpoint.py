@@ -10,6 +10,7 @@ from typing import Any, Callable, NamedTuple, TYPE_CHECKING
 from . import capi
 from ._library import Listeners, Object, call, filled, flags, quiet, text
 from ._memory import memory
+from ._rule import by_state
 
 if TYPE_CHECKING:
     from ._comm import Comm
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 class CheckpointInfo(NamedTuple):
     """What a checkpoint is. The errors are what Checkpoint.load(convert=True) lost by rounding, where converted is
-    true."""
+    true; those of states by name: {"exp_avg": error, ...}."""
 
     format: int
     step: int
@@ -35,15 +36,17 @@ class CheckpointInfo(NamedTuple):
     converted: bool
     weight_largest_error: float
     weight_rms_error: float
-    exp_avg_largest_error: float
-    exp_avg_rms_error: float
-    exp_avg_sq_largest_error: float
-    exp_avg_sq_rms_error: float
+    state_largest_error: dict
+    state_rms_error: dict
 
     @classmethod
     def _of(cls, info: Any):
         found = cls(*(getattr(info, field) for field in cls._fields))
-        return found._replace(converted=bool(found.converted))
+        return found._replace(
+            converted=bool(found.converted),
+            state_largest_error=by_state(found.state_largest_error),
+            state_rms_error=by_state(found.state_rms_error),
+        )
 
 
 def inspect_checkpoint(path: Path) -> CheckpointInfo:

@@ -56,6 +56,7 @@ _VALUES = {
     "mp_last_error_message",
     "mp_recipe_key_count",
     "mp_recipe_preset_count",
+    "mp_rule_state_name",
     "mp_status_string",
 }
 _HANDLES = {

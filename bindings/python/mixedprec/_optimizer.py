@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from ctypes import byref, c_double, c_int32, c_int64
-from typing import Any, Iterable, Iterator, NamedTuple, Optional, TYPE_CHECKING
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
 from ._comm import ORDERS, WIRE_SCALES, Traffic
@@ -14,7 +14,7 @@ from ._library import Object, call, choice, choices, filled, flags, text, value
 from ._linear import linear_array
 from ._memory import dtype_number, int32_array
 from ._recipe import MemoryReport, memory_report
-from ._rule import hyperparameters, rule_name
+from ._rule import formats_in_order, hyperparameters, rule_name, states
 from ._step import OptimizerStats
 from ._tensor import Tensor, as_tensor
 
@@ -58,7 +58,7 @@ class Sharding(NamedTuple):
 
     def _desc(self):
         return capi.mp_sharding_desc(
-            stage=self.stage,
+            stage=self.stage or capi.MP_SHARDING_STAGE_0,
             kind=choice(_KINDS, self.kind, "kind"),
             bucket_elements=self.bucket_elements,
             wire_dtype=0 if self.wire_dtype is None else dtype_number(self.wire_dtype),
@@ -69,7 +69,6 @@ class Sharding(NamedTuple):
             check_every=self.check_every,
             node_ranks=self.node_ranks,
             flags=flags(
-                explicit=(True, capi.MP_SHARDING_EXPLICIT),
                 sum=(self.sum_gradients, capi.MP_SHARDING_SUM_GRADIENTS),
                 thread=(not self.progress_thread, capi.MP_SHARDING_NO_PROGRESS_THREAD),
             ),
@@ -124,8 +123,7 @@ class Group(NamedTuple):
     rule: str
     maximize: bool
     bias_correction: bool
-    exp_avg_format: Optional[str]
-    exp_avg_sq_format: Optional[str]
+    state_formats: dict
     enabled: bool
 
 
@@ -190,21 +188,20 @@ class Optimizer(Object):
         lr: float | None = None,
         betas: tuple[float, float] | None = None,
         eps: float | None = None,
-        weight_decay: float = 0.0,
+        weight_decay: float | None = None,
         rule: str = "adamw",
         maximize: bool = False,
         bias_correction: bool = True,
-        exp_avg_format: str | None = None,
-        exp_avg_sq_format: str | None = None,
+        state_formats: Mapping[str, str] | None = None,
     ) -> int:
         """Adds a group of parameters with its own hyperparameters, and returns its number.
 
-        rule  "adamw", "adam", "lion"; lr, betas and eps are the rule's usual ones where they are None
-        exp_avg_format, exp_avg_sq_format  what the moments are kept in, a value of optimizer.exp_avg.dtype; None: the
-                                           recipe's
+        rule  "adamw", "adam", "lion"; hyperparameters that are None are the rule's usual ones
+        state_formats  {"exp_avg": "fp32", ...}: what states are kept in, a value of optimizer.<state>.dtype; the
+                       others as the recipe says
         """
         fields = hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction)
-        desc = capi.mp_param_group_desc(exp_avg_format=exp_avg_format, exp_avg_sq_format=exp_avg_sq_format, **fields)
+        desc = capi.mp_param_group_desc(state_formats=formats_in_order(fields["rule"], state_formats), **fields)
         return value(c_int32, "mp_optimizer_add_group", self, byref(desc))
 
     def add_param(
@@ -258,7 +255,6 @@ class Optimizer(Object):
 
     def _group(self, index):
         desc = filled(capi.mp_param_group_desc, "mp_optimizer_get_group", self, index)
-        formats = (text and text.decode() for text in (desc.exp_avg_format, desc.exp_avg_sq_format))
         return Group(
             desc.lr,
             (desc.beta1, desc.beta2),
@@ -267,7 +263,7 @@ class Optimizer(Object):
             rule_name(desc.rule),
             bool(desc.flags & capi.MP_RULE_MAXIMIZE),
             not desc.flags & capi.MP_RULE_NO_BIAS_CORRECTION,
-            *formats,
+            {name: desc.state_formats[k].decode() for name, k in states(desc.rule).items()},
             bool(value(c_int32, "mp_optimizer_get_enabled", self, index)),
         )
 

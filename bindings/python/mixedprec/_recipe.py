@@ -14,7 +14,7 @@ from ._comm import Traffic
 from ._errors import UnknownNameError
 from ._library import Object, call, filled, lib, text, value
 from ._memory import dtype_number, int64_array, shape_of
-from ._rule import rule_number
+from ._rule import by_state, formats_in_order, rule_number
 from ._tensor import Tensor, host_floats
 
 if TYPE_CHECKING:
@@ -34,14 +34,13 @@ class RecipeKey(NamedTuple):
 
 
 class MemoryReport(NamedTuple):
-    """Bytes by class of tensor."""
+    """Bytes by class of tensor; state_bytes: {"exp_avg": bytes, ...}."""
 
     parameter_count: int
     weight_bytes: int
     master_bytes: int
     grad_bytes: int
-    exp_avg_bytes: int
-    exp_avg_sq_bytes: int
+    state_bytes: dict
     compensation_bytes: int
     total_bytes: int
     reduced_grad_bytes: int
@@ -52,31 +51,31 @@ def memory_report(name, *arguments):
 
 
 def _report_of(report):
-    return MemoryReport(*(getattr(report, field) for field in MemoryReport._fields))
+    found = MemoryReport(*(getattr(report, field) for field in MemoryReport._fields))
+    return found._replace(state_bytes=by_state(report.state_bytes))
 
 
 class PlannedTensor(NamedTuple):
     """A parameter before there is one, for Recipe.plan_tensors.
 
     weight_dtype  None: the recipe's weight.dtype; "fp32": kept in fp32; "fp8_e4m3", "fp8_e5m2": codes that ranks gather
-    rule, exp_avg_format, exp_avg_sq_format  of its group, as for Optimizer.add_group
+    rule, state_formats  of its group, as for Optimizer.add_group
     ndim  dimensions: vectors are gathered as they are kept; 0: 1 where weight_dtype is "fp32", else 2
     """
 
     count: int
     weight_dtype: Optional[str] = None
     rule: str = "adamw"
-    exp_avg_format: Optional[str] = None
-    exp_avg_sq_format: Optional[str] = None
+    state_formats: Optional[Mapping[str, str]] = None
     ndim: int = 0
 
     def _planned(self):
+        rule = rule_number(self.rule)
         return capi.mp_planned_tensor(
             count=self.count,
             weight_dtype=0 if self.weight_dtype is None else dtype_number(self.weight_dtype),
-            rule=rule_number(self.rule),
-            exp_avg_format=self.exp_avg_format,
-            exp_avg_sq_format=self.exp_avg_sq_format,
+            rule=rule,
+            state_formats=formats_in_order(rule, self.state_formats),
             ndim=self.ndim,
         )
 

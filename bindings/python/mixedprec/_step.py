@@ -11,7 +11,7 @@ from . import capi
 from ._dlpack import Lent
 from ._library import Object, call, choice, choices, filled, flags
 from ._memory import Memory, checked_dtype, dtype_number, dtype_size, memory
-from ._rule import hyperparameters
+from ._rule import hyperparameters, states
 from ._tensor import Tensor, check_device_of
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def _args(
     lr=None,
     betas=None,
     eps=None,
-    weight_decay=0.0,
+    weight_decay=None,
     rule="adamw",
     maximize=False,
     bias_correction=True,
@@ -177,11 +177,8 @@ def _args(
     stochastic=(),
 ):
     fields = hyperparameters(rule, lr, betas, eps, weight_decay, maximize, bias_correction)
-    bits = {
-        "param": capi.MP_STEP_SR_PARAM,
-        "exp_avg": capi.MP_STEP_SR_EXP_AVG,
-        "exp_avg_sq": capi.MP_STEP_SR_EXP_AVG_SQ,
-    }
+    bits = {"param": capi.MP_STEP_SR_PARAM}
+    bits.update((name, capi.MP_STEP_SR_STATE << k) for name, k in states(fields["rule"]).items())
     for name in {stochastic} if isinstance(stochastic, str) else set(stochastic):
         fields["flags"] |= choice(bits, name, "stochastic")
     fields["flags"] |= flags(
@@ -218,7 +215,7 @@ def step(
     grad_scale      gradients are divided by it as well
     check_finite    skip a step with gradients that are not finite, also without a scaler
     zero_grad       the step writes zeros into the gradients
-    stochastic      which of "param", "exp_avg", "exp_avg_sq" are rounded stochastically, by `seed` and the slots' uid
+    stochastic      which of "param" and the rule's states are rounded stochastically, by `seed` and the slots' uid
     """
     slots, array = _slots(context, slots)
     stats = capi.mp_optimizer_stats()

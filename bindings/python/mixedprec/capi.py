@@ -143,7 +143,6 @@ MP_CODING_DYNAMIC4 = 4
 MP_CODING_REMAINDER = 5
 MP_CODING_FP8_BLOCK128 = 6
 MP_CODING_COMPANDED8 = 7
-MP_STEP_STATES = 4
 MP_SAVE_BACKGROUND = 1
 MP_LOAD_VERIFY_ALL = 1
 MP_LOAD_OTHER_RECIPE = 2
@@ -163,34 +162,8 @@ MP_LOG_WARNING = 2
 MP_LOG_INFO = 3
 MP_LOG_DEBUG = 4
 MP_CONTEXT_BIND_THREADS = 1
-MP_GEMM_TRANS_A = 1
-MP_GEMM_TRANS_B = 2
-MP_GEMM_BIAS = 4
-MP_GEMM_GELU = 8
-MP_GEMM_HAS_ALPHA = 16
-MP_GEMM_POWER_OF_TWO_SCALES = 32
-MP_GEMM_FAST_ACCUMULATION = 64
-MP_LINEAR_INFERENCE = 1
-MP_LINEAR_CACHE_WEIGHT = 2
-MP_LINEAR_FIRST_OR_LAST = 4
-MP_LINEAR_STATS = 8
-MP_LINEAR_FROZEN = 16
-MP_LINEAR_COPY_INPUT = 32
-MP_OPERAND_INPUT = 0
-MP_OPERAND_WEIGHT = 1
-MP_OPERAND_GRAD_OUTPUT = 2
-MP_OPERAND_COUNT = 3
-MP_BACKWARD_ACCUMULATE = 1
-MP_OPTIMIZER_CHECK_FINITE = 1
-MP_OPTIMIZER_ZERO_GRAD = 2
-MP_OPTIMIZER_OFFLOAD = 4
-MP_STEP_SR_PARAM = 16
-MP_STEP_SR_EXP_AVG = 32
-MP_STEP_SR_EXP_AVG_SQ = 64
-MP_HYPERPARAMETERS_EXPLICIT = 256
-MP_RULE_MAXIMIZE = 1024
-MP_RULE_NO_BIAS_CORRECTION = 2048
-MP_PARAM_NORM_ELSEWHERE = 1
+MP_CAST_SATURATE = 1
+MP_CAST_NO_SATURATE = 2
 MP_SCALING_TENSOR = 1
 MP_SCALING_ROW = 2
 MP_SCALING_COLUMN = 3
@@ -211,6 +184,26 @@ MP_SCALE_RULE_MX_EVEN = 8
 MP_SCALE_RULE_NVFP4 = 9
 MP_QUANT_POWER_OF_TWO = 1
 MP_QUANTIZE_CHECK_AMAX = 1
+MP_GEMM_TRANS_A = 1
+MP_GEMM_TRANS_B = 2
+MP_GEMM_BIAS = 4
+MP_GEMM_GELU = 8
+MP_GEMM_HAS_ALPHA = 16
+MP_GEMM_POWER_OF_TWO_SCALES = 32
+MP_GEMM_FAST_ACCUMULATION = 64
+MP_LINEAR_INFERENCE = 1
+MP_LINEAR_CACHE_WEIGHT = 2
+MP_LINEAR_FIRST_OR_LAST = 4
+MP_LINEAR_STATS = 8
+MP_LINEAR_FROZEN = 16
+MP_LINEAR_COPY_INPUT = 32
+MP_OPERAND_INPUT = 0
+MP_OPERAND_WEIGHT = 1
+MP_OPERAND_GRAD_OUTPUT = 2
+MP_OPERAND_COUNT = 3
+MP_BACKWARD_ACCUMULATE = 1
+MP_OPTIMIZER_OFFLOAD = 4
+MP_PARAM_NORM_ELSEWHERE = 1
 MP_RECIPE_TYPE_STRING = 1
 MP_RECIPE_TYPE_FLOAT = 2
 MP_RECIPE_TYPE_INT = 3
@@ -281,6 +274,12 @@ MP_REDUCE_STOCHASTIC = 1
 MP_RULE_ADAMW = 0
 MP_RULE_ADAM = 1
 MP_RULE_LION = 2
+MP_STATE_EXP_AVG = 0
+MP_STATE_EXP_AVG_SQ = 1
+MP_MAX_RULE_STATES = 4
+MP_MAX_STATES = 16
+MP_RULE_MAXIMIZE = 1024
+MP_RULE_NO_BIAS_CORRECTION = 2048
 MP_FORWARD_DROP = 1
 MP_FORWARD_RECOMPUTE = 2
 MP_PRODUCT_FPROP = 0
@@ -296,7 +295,7 @@ MP_SHARD_PER_PARAMETER = 1
 MP_SHARD_GREEDY = 2
 MP_SHARDING_SUM_GRADIENTS = 1
 MP_SHARDING_NO_PROGRESS_THREAD = 2
-MP_SHARDING_EXPLICIT = 4
+MP_SHARDING_STAGE_0 = -1
 MP_STATUS_OK = 0
 MP_STATUS_WARNING = 1
 MP_STATUS_NOT_READY = 2
@@ -330,8 +329,10 @@ MP_STATUS_MPI_ERROR = -64
 MP_STATUS_KOKKOS_ERROR = -65
 MP_STATUS_DEVICE_ERROR = -66
 MP_STATUS_INTERNAL = -80
-MP_CAST_SATURATE = 1
-MP_CAST_NO_SATURATE = 2
+MP_OPTIMIZER_CHECK_FINITE = 1
+MP_OPTIMIZER_ZERO_GRAD = 2
+MP_STEP_SR_PARAM = 16
+MP_STEP_SR_STATE = 32
 MP_DTYPE_NONE = 0
 MP_DTYPE_FP32 = 1
 MP_DTYPE_FP16 = 2
@@ -401,6 +402,22 @@ class mp_context_desc(Struct):
     """See mixedprec/context.h."""
 
 
+class mp_cast_desc(Struct):
+    """See mixedprec/convert.h."""
+
+
+class mp_quant_desc(Struct):
+    """See mixedprec/convert.h."""
+
+
+class mp_quantize_args(Struct):
+    """See mixedprec/convert.h."""
+
+
+class mp_quantized_memory(Struct):
+    """See mixedprec/convert.h."""
+
+
 class mp_gemm_desc(Struct):
     """See mixedprec/gemm.h."""
 
@@ -429,30 +446,6 @@ class mp_param_desc(Struct):
     """See mixedprec/optimizer.h."""
 
 
-class mp_optimizer_stats(Struct):
-    """See mixedprec/optimizer.h."""
-
-
-class mp_step_slot(Struct):
-    """See mixedprec/optimizer.h."""
-
-
-class mp_step_args(Struct):
-    """See mixedprec/optimizer.h."""
-
-
-class mp_quant_desc(Struct):
-    """See mixedprec/quant.h."""
-
-
-class mp_quantize_args(Struct):
-    """See mixedprec/quant.h."""
-
-
-class mp_quantized_memory(Struct):
-    """See mixedprec/quant.h."""
-
-
 class mp_quant_stats(Struct):
     """See mixedprec/quant.h."""
 
@@ -467,6 +460,10 @@ class mp_memory_report(Struct):
 
 class mp_comm_reduce_desc(Struct):
     """See mixedprec/reduce.h."""
+
+
+class mp_hyper(Struct):
+    """See mixedprec/rule.h."""
 
 
 class mp_rule_info(Struct):
@@ -501,11 +498,19 @@ class mp_planned_tensor(Struct):
     """See mixedprec/sharding.h."""
 
 
+class mp_optimizer_stats(Struct):
+    """See mixedprec/step.h."""
+
+
+class mp_step_slot(Struct):
+    """See mixedprec/step.h."""
+
+
+class mp_step_args(Struct):
+    """See mixedprec/step.h."""
+
+
 class mp_tensor_desc(Struct):
-    """See mixedprec/tensor.h."""
-
-
-class mp_cast_desc(Struct):
     """See mixedprec/tensor.h."""
 
 
@@ -567,12 +572,10 @@ mp_checkpoint_info._fields_ = [
     ("reserved", c_int32),
     ("weight_largest_error", c_double),
     ("weight_rms_error", c_double),
-    ("exp_avg_largest_error", c_double),
-    ("exp_avg_rms_error", c_double),
-    ("exp_avg_sq_largest_error", c_double),
-    ("exp_avg_sq_rms_error", c_double),
+    ("state_largest_error", c_double * 16),
+    ("state_rms_error", c_double * 16),
 ]
-mp_checkpoint_info._initial_ = {"struct_size": 120}
+mp_checkpoint_info._initial_ = {"struct_size": 344}
 mp_checkpoint_info._converters_ = {name: converter(kind) for name, kind in mp_checkpoint_info._fields_}
 
 mp_comm_desc._fields_ = [
@@ -684,6 +687,57 @@ mp_context_desc._fields_ = [
 mp_context_desc._initial_ = {"struct_size": 96, "api_version": 200}
 mp_context_desc._converters_ = {name: converter(kind) for name, kind in mp_context_desc._fields_}
 
+mp_cast_desc._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("rounding", c_int32),
+    ("microbatch", c_int32),
+    ("seed", c_uint64),
+    ("uid", c_uint64),
+    ("step", c_uint64),
+]
+mp_cast_desc._initial_ = {"struct_size": 40}
+mp_cast_desc._converters_ = {name: converter(kind) for name, kind in mp_cast_desc._fields_}
+
+mp_quant_desc._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("scaling", c_int32),
+    ("rule", c_int32),
+    ("amax_epsilon", c_double),
+    ("margin", c_int32),
+    ("reserved", c_int32),
+]
+mp_quant_desc._initial_ = {"struct_size": 32}
+mp_quant_desc._converters_ = {name: converter(kind) for name, kind in mp_quant_desc._fields_}
+
+mp_quantize_args._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("rounding", c_int32),
+    ("microbatch", c_int32),
+    ("seed", c_uint64),
+    ("uid", c_uint64),
+    ("step", c_uint64),
+    ("first_element", c_int64),
+    ("amax_pointer", POINTER(c_float)),
+]
+mp_quantize_args._initial_ = {"struct_size": 56}
+mp_quantize_args._converters_ = {name: converter(kind) for name, kind in mp_quantize_args._fields_}
+
+mp_quantized_memory._fields_ = [
+    ("struct_size", c_uint32),
+    ("dtype", c_int32),
+    ("rows", c_int64),
+    ("columns", c_int64),
+    ("codes", c_void_p),
+    ("transposed", c_void_p),
+    ("scale_inv", c_void_p),
+    ("amax", POINTER(c_float)),
+]
+mp_quantized_memory._initial_ = {"struct_size": 56}
+mp_quantized_memory._converters_ = {name: converter(kind) for name, kind in mp_quantized_memory._fields_}
+
 mp_gemm_desc._fields_ = [
     ("struct_size", c_uint32),
     ("flags", c_uint32),
@@ -780,11 +834,11 @@ mp_param_group_desc._fields_ = [
     ("eps", c_double),
     ("weight_decay", c_double),
     ("rule", c_int32),
-    ("reserved", c_int32),
-    ("exp_avg_format", c_char_p),
-    ("exp_avg_sq_format", c_char_p),
+    ("hyper_count", c_int32),
+    ("hypers", POINTER(mp_hyper)),
+    ("state_formats", c_char_p * 4),
 ]
-mp_param_group_desc._initial_ = {"struct_size": 72, "flags": 256, "lr": 0.001, "beta1": 0.90000000000000002, "beta2": 0.999, "eps": 1e-08}
+mp_param_group_desc._initial_ = {"struct_size": 96}
 mp_param_group_desc._converters_ = {name: converter(kind) for name, kind in mp_param_group_desc._fields_}
 
 mp_param_desc._fields_ = [
@@ -797,97 +851,6 @@ mp_param_desc._fields_ = [
 ]
 mp_param_desc._initial_ = {"struct_size": 40}
 mp_param_desc._converters_ = {name: converter(kind) for name, kind in mp_param_desc._fields_}
-
-mp_optimizer_stats._fields_ = [
-    ("struct_size", c_uint32),
-    ("found_inf", c_uint32),
-    ("step", c_int64),
-    ("skipped_steps", c_int64),
-    ("grad_norm", c_double),
-    ("grad_mul", c_double),
-    ("outlier_steps", c_int64),
-    ("grad_norm_z", c_double),
-    ("loss_z", c_double),
-]
-mp_optimizer_stats._initial_ = {"struct_size": 64}
-mp_optimizer_stats._converters_ = {name: converter(kind) for name, kind in mp_optimizer_stats._fields_}
-
-mp_step_slot._fields_ = [
-    ("struct_size", c_uint32),
-    ("flags", c_uint32),
-    ("count", c_int64),
-    ("uid", c_uint64),
-    ("first_element", c_int64),
-    ("param", mp_array),
-    ("grad", mp_array),
-    ("master", mp_array),
-    ("compensation", mp_array),
-    ("states", mp_array * 4),
-]
-mp_step_slot._initial_ = {"struct_size": 288}
-mp_step_slot._converters_ = {name: converter(kind) for name, kind in mp_step_slot._fields_}
-
-mp_step_args._fields_ = [
-    ("struct_size", c_uint32),
-    ("flags", c_uint32),
-    ("step", c_int64),
-    ("seed", c_uint64),
-    ("lr", c_double),
-    ("beta1", c_double),
-    ("beta2", c_double),
-    ("eps", c_double),
-    ("weight_decay", c_double),
-    ("max_grad_norm", c_double),
-    ("grad_scale", c_double),
-    ("lr_pointer", POINTER(c_float)),
-    ("grad_scale_pointer", POINTER(c_float)),
-    ("rule", c_int32),
-    ("reserved", c_int32),
-    ("step_pointer", POINTER(c_int64)),
-    ("hyper_pointer", POINTER(c_double)),
-    ("grad_mul_pointer", POINTER(c_float)),
-]
-mp_step_args._initial_ = {"struct_size": 128, "flags": 256, "step": 1, "lr": 0.001, "beta1": 0.90000000000000002, "beta2": 0.999, "eps": 1e-08, "grad_scale": 1}
-mp_step_args._converters_ = {name: converter(kind) for name, kind in mp_step_args._fields_}
-
-mp_quant_desc._fields_ = [
-    ("struct_size", c_uint32),
-    ("flags", c_uint32),
-    ("scaling", c_int32),
-    ("rule", c_int32),
-    ("amax_epsilon", c_double),
-    ("margin", c_int32),
-    ("reserved", c_int32),
-]
-mp_quant_desc._initial_ = {"struct_size": 32}
-mp_quant_desc._converters_ = {name: converter(kind) for name, kind in mp_quant_desc._fields_}
-
-mp_quantize_args._fields_ = [
-    ("struct_size", c_uint32),
-    ("flags", c_uint32),
-    ("rounding", c_int32),
-    ("microbatch", c_int32),
-    ("seed", c_uint64),
-    ("uid", c_uint64),
-    ("step", c_uint64),
-    ("first_element", c_int64),
-    ("amax_pointer", POINTER(c_float)),
-]
-mp_quantize_args._initial_ = {"struct_size": 56}
-mp_quantize_args._converters_ = {name: converter(kind) for name, kind in mp_quantize_args._fields_}
-
-mp_quantized_memory._fields_ = [
-    ("struct_size", c_uint32),
-    ("dtype", c_int32),
-    ("rows", c_int64),
-    ("columns", c_int64),
-    ("codes", c_void_p),
-    ("transposed", c_void_p),
-    ("scale_inv", c_void_p),
-    ("amax", POINTER(c_float)),
-]
-mp_quantized_memory._initial_ = {"struct_size": 56}
-mp_quantized_memory._converters_ = {name: converter(kind) for name, kind in mp_quantized_memory._fields_}
 
 mp_quant_stats._fields_ = [
     ("struct_size", c_uint32),
@@ -919,13 +882,12 @@ mp_memory_report._fields_ = [
     ("weight_bytes", c_int64),
     ("master_bytes", c_int64),
     ("grad_bytes", c_int64),
-    ("exp_avg_bytes", c_int64),
-    ("exp_avg_sq_bytes", c_int64),
     ("compensation_bytes", c_int64),
     ("total_bytes", c_int64),
     ("reduced_grad_bytes", c_int64),
+    ("state_bytes", c_int64 * 16),
 ]
-mp_memory_report._initial_ = {"struct_size": 80}
+mp_memory_report._initial_ = {"struct_size": 192}
 mp_memory_report._converters_ = {name: converter(kind) for name, kind in mp_memory_report._fields_}
 
 mp_comm_reduce_desc._fields_ = [
@@ -951,6 +913,13 @@ mp_comm_reduce_desc._fields_ = [
 mp_comm_reduce_desc._initial_ = {"struct_size": 96}
 mp_comm_reduce_desc._converters_ = {name: converter(kind) for name, kind in mp_comm_reduce_desc._fields_}
 
+mp_hyper._fields_ = [
+    ("name", c_char_p),
+    ("value", c_double),
+]
+mp_hyper._initial_ = {}
+mp_hyper._converters_ = {name: converter(kind) for name, kind in mp_hyper._fields_}
+
 mp_rule_info._fields_ = [
     ("struct_size", c_uint32),
     ("corrects_bias", c_int32),
@@ -965,8 +934,10 @@ mp_rule_state._fields_ = [
     ("struct_size", c_uint32),
     ("is_signed", c_int32),
     ("name", c_char_p),
+    ("number", c_int32),
+    ("reserved", c_int32),
 ]
-mp_rule_state._initial_ = {"struct_size": 16}
+mp_rule_state._initial_ = {"struct_size": 24}
 mp_rule_state._converters_ = {name: converter(kind) for name, kind in mp_rule_state._fields_}
 
 mp_rule_hyper._fields_ = [
@@ -1022,7 +993,7 @@ mp_sharding_desc._fields_ = [
     ("node_ranks", c_int32),
     ("reserved", c_int32),
 ]
-mp_sharding_desc._initial_ = {"struct_size": 56, "flags": 4, "stage": 1}
+mp_sharding_desc._initial_ = {"struct_size": 56}
 mp_sharding_desc._converters_ = {name: converter(kind) for name, kind in mp_sharding_desc._fields_}
 
 mp_sharding_progress._fields_ = [
@@ -1042,11 +1013,63 @@ mp_planned_tensor._fields_ = [
     ("count", c_int64),
     ("rule", c_int32),
     ("ndim", c_int32),
-    ("exp_avg_format", c_char_p),
-    ("exp_avg_sq_format", c_char_p),
+    ("state_formats", c_char_p * 4),
 ]
-mp_planned_tensor._initial_ = {"struct_size": 40}
+mp_planned_tensor._initial_ = {"struct_size": 56}
 mp_planned_tensor._converters_ = {name: converter(kind) for name, kind in mp_planned_tensor._fields_}
+
+mp_optimizer_stats._fields_ = [
+    ("struct_size", c_uint32),
+    ("found_inf", c_uint32),
+    ("step", c_int64),
+    ("skipped_steps", c_int64),
+    ("grad_norm", c_double),
+    ("grad_mul", c_double),
+    ("outlier_steps", c_int64),
+    ("grad_norm_z", c_double),
+    ("loss_z", c_double),
+]
+mp_optimizer_stats._initial_ = {"struct_size": 64}
+mp_optimizer_stats._converters_ = {name: converter(kind) for name, kind in mp_optimizer_stats._fields_}
+
+mp_step_slot._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("count", c_int64),
+    ("uid", c_uint64),
+    ("first_element", c_int64),
+    ("param", mp_array),
+    ("grad", mp_array),
+    ("master", mp_array),
+    ("compensation", mp_array),
+    ("states", mp_array * 4),
+]
+mp_step_slot._initial_ = {"struct_size": 288}
+mp_step_slot._converters_ = {name: converter(kind) for name, kind in mp_step_slot._fields_}
+
+mp_step_args._fields_ = [
+    ("struct_size", c_uint32),
+    ("flags", c_uint32),
+    ("step", c_int64),
+    ("seed", c_uint64),
+    ("lr", c_double),
+    ("beta1", c_double),
+    ("beta2", c_double),
+    ("eps", c_double),
+    ("weight_decay", c_double),
+    ("max_grad_norm", c_double),
+    ("grad_scale", c_double),
+    ("lr_pointer", POINTER(c_float)),
+    ("grad_scale_pointer", POINTER(c_float)),
+    ("rule", c_int32),
+    ("hyper_count", c_int32),
+    ("hypers", POINTER(mp_hyper)),
+    ("step_pointer", POINTER(c_int64)),
+    ("hyper_pointer", POINTER(c_double)),
+    ("grad_mul_pointer", POINTER(c_float)),
+]
+mp_step_args._initial_ = {"struct_size": 136, "step": 1}
+mp_step_args._converters_ = {name: converter(kind) for name, kind in mp_step_args._fields_}
 
 mp_tensor_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -1059,18 +1082,6 @@ mp_tensor_desc._fields_ = [
 ]
 mp_tensor_desc._initial_ = {"struct_size": 88}
 mp_tensor_desc._converters_ = {name: converter(kind) for name, kind in mp_tensor_desc._fields_}
-
-mp_cast_desc._fields_ = [
-    ("struct_size", c_uint32),
-    ("flags", c_uint32),
-    ("rounding", c_int32),
-    ("microbatch", c_int32),
-    ("seed", c_uint64),
-    ("uid", c_uint64),
-    ("step", c_uint64),
-]
-mp_cast_desc._initial_ = {"struct_size": 40}
-mp_cast_desc._converters_ = {name: converter(kind) for name, kind in mp_cast_desc._fields_}
 
 mp_guard_desc._fields_ = [
     ("struct_size", c_uint32),
@@ -1100,7 +1111,7 @@ mp_step_record._converters_ = {name: converter(kind) for name, kind in mp_step_r
 LAYOUT = {
     "mp_array": (32, (0, 8, 16, 24, 28,)),
     "mp_checkpoint_desc": (32, (0, 4, 8, 12, 16, 24,)),
-    "mp_checkpoint_info": (120, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 96, 104, 112,)),
+    "mp_checkpoint_info": (344, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 68, 72, 80, 88, 216,)),
     "mp_comm_desc": (24, (0, 4, 8, 16, 20,)),
     "mp_comm_exchange": (72, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64,)),
     "mp_comm_traffic": (64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
@@ -1108,33 +1119,34 @@ LAYOUT = {
     "mp_comm_group": (32, (0, 4, 8, 12, 16, 20, 24,)),
     "mp_comm_callbacks": (96, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88,)),
     "mp_context_desc": (96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 40, 48, 56, 64, 72, 80, 88,)),
+    "mp_cast_desc": (40, (0, 4, 8, 12, 16, 24, 32,)),
+    "mp_quant_desc": (32, (0, 4, 8, 12, 16, 24, 28,)),
+    "mp_quantize_args": (56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),
+    "mp_quantized_memory": (56, (0, 4, 8, 16, 24, 32, 40, 48,)),
     "mp_gemm_desc": (176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168,)),
     "mp_gemm_args": (80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
     "mp_linear_desc": (32, (0, 4, 8, 16, 24,)),
     "mp_linear_stats": (80, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 76,)),
     "mp_optimizer_desc": (24, (0, 4, 8, 16,)),
-    "mp_param_group_desc": (72, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
+    "mp_param_group_desc": (96, (0, 4, 8, 16, 24, 32, 40, 48, 52, 56, 64,)),
     "mp_param_desc": (40, (0, 4, 8, 16, 24, 32,)),
-    "mp_optimizer_stats": (64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
-    "mp_step_slot": (288, (0, 4, 8, 16, 24, 32, 64, 96, 128, 160,)),
-    "mp_step_args": (128, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120,)),
-    "mp_quant_desc": (32, (0, 4, 8, 12, 16, 24, 28,)),
-    "mp_quantize_args": (56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),
-    "mp_quantized_memory": (56, (0, 4, 8, 16, 24, 32, 40, 48,)),
     "mp_quant_stats": (48, (0, 4, 8, 16, 24, 32, 40,)),
     "mp_recipe_key_desc": (40, (0, 4, 8, 16, 24, 32,)),
-    "mp_memory_report": (80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
+    "mp_memory_report": (192, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64,)),
     "mp_comm_reduce_desc": (96, (0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 48, 56, 64, 72, 80, 88, 92,)),
+    "mp_hyper": (16, (0, 8,)),
     "mp_rule_info": (24, (0, 4, 8, 16, 20,)),
-    "mp_rule_state": (16, (0, 4, 8,)),
+    "mp_rule_state": (24, (0, 4, 8, 16, 20,)),
     "mp_rule_hyper": (32, (0, 4, 8, 16, 24,)),
     "mp_scaler_desc": (64, (0, 4, 8, 12, 16, 20, 24, 32, 40, 48, 56,)),
     "mp_scaler_state": (40, (0, 4, 8, 16, 20, 24, 32,)),
     "mp_sharding_desc": (56, (0, 4, 8, 12, 16, 24, 28, 32, 36, 40, 44, 48, 52,)),
     "mp_sharding_progress": (40, (0, 4, 8, 16, 24, 32,)),
-    "mp_planned_tensor": (40, (0, 4, 8, 16, 20, 24, 32,)),
+    "mp_planned_tensor": (56, (0, 4, 8, 16, 20, 24,)),
+    "mp_optimizer_stats": (64, (0, 4, 8, 16, 24, 32, 40, 48, 56,)),
+    "mp_step_slot": (288, (0, 4, 8, 16, 24, 32, 64, 96, 128, 160,)),
+    "mp_step_args": (136, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 100, 104, 112, 120, 128,)),
     "mp_tensor_desc": (88, (0, 4, 8, 12, 16, 80, 84,)),
-    "mp_cast_desc": (40, (0, 4, 8, 12, 16, 24, 32,)),
     "mp_guard_desc": (24, (0, 4, 8, 16,)),
     "mp_step_record": (80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
 }
@@ -1272,6 +1284,16 @@ FUNCTIONS = {
     # "kind" and "index", "threads", "backend", "instruction_set", what else its backend says (versions, topology, reasons), and as
     # "candidates" for each operation the names of its implementations, the one asked first at the beginning.
     "mp_context_describe": (c_int32, [POINTER(mp_context), POINTER(c_char), c_size_t, POINTER(c_size_t)], "context, buffer, capacity, needed"),
+    # mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
+    "mp_tensor_cast_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, c_void_p, c_int32, c_int64, POINTER(mp_cast_desc)], "context, queue, source, source_dtype, destination, destination_dtype, count, desc"),
+    # How many scales a matrix has.
+    "mp_tensor_get_scale_grid": (c_int32, [POINTER(mp_quant_desc), c_int64, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int32)], "quant, rows, columns, grid_rows, grid_columns, dtype"),
+    # mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+    # returns.
+    "mp_tensor_quantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, POINTER(mp_quant_desc), POINTER(mp_quantized_memory), POINTER(mp_quantize_args)], "context, queue, source, source_dtype, quant, destination, args"),
+    # mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+    # returns.
+    "mp_tensor_dequantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_quantized_memory), POINTER(mp_quant_desc), c_void_p, c_int32], "context, queue, source, quant, destination, destination_dtype"),
     # Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
     # deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
     # other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
@@ -1356,9 +1378,6 @@ FUNCTIONS = {
     "mp_linear_get_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t, POINTER(c_size_t)], "linear, buffer, capacity, needed"),
     # Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
     "mp_linear_set_scaling": (c_int32, [POINTER(mp_linear), c_void_p, c_size_t], "linear, data, bytes"),
-    # One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
-    # kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
-    "mp_optimizer_step_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(mp_scaler), POINTER(mp_optimizer_stats)], "context, queue, args, slots, slot_count, scaler, stats"),
     # Makes an optimizer without groups. Freezes the recipe.
     "mp_optimizer_create": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), POINTER(mp_optimizer_desc), POINTER(POINTER(mp_optimizer))], "context, recipe, desc, out"),
     # Adds a group of parameters with its own hyperparameters.
@@ -1404,19 +1423,6 @@ FUNCTIONS = {
     "mp_optimizer_get_grad_norm_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_tensor))], "optimizer, out"),
     # 1 where the last step was skipped, else 0, likewise.
     "mp_optimizer_get_found_inf_tensor": (c_int32, [POINTER(mp_optimizer), POINTER(POINTER(mp_tensor))], "optimizer, out"),
-    # Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
-    # steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
-    "mp_step_plan_create": (c_int32, [POINTER(mp_context), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(POINTER(mp_step_plan))], "context, args, slots, slot_count, out"),
-    # A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
-    "mp_step_plan_run": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_scaler)], "plan, queue, scaler"),
-    # Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
-    "mp_step_plan_set_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_step_args)], "plan, queue, args"),
-    # What the plan was told last.
-    "mp_step_plan_get_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_step_args)], "plan, args"),
-    # What the last run did, and the steps taken so far. Blocks.
-    "mp_step_plan_get_stats": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_optimizer_stats)], "plan, queue, stats"),
-    # Gives the caller's reference back.
-    "mp_step_plan_destroy": (None, [POINTER(mp_step_plan)], "plan"),
     # Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
     # tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
     # after another, in double, and those of the ranks are summed as chunks of one rank would be. Beside mp_optimizer_create_sharded this
@@ -1482,17 +1488,9 @@ FUNCTIONS = {
     # The scales (scale_inv) of a quantized tensor: [rows of blocks, columns of blocks], row-major, fp32, e8m0 or
     # fp8_e4m3. The handle shares their memory, which changes with every quantization.
     "mp_tensor_get_scales": (c_int32, [POINTER(mp_tensor), POINTER(POINTER(mp_tensor))], "tensor, out"),
-    # How many scales a matrix has.
-    "mp_tensor_get_scale_grid": (c_int32, [POINTER(mp_quant_desc), c_int64, c_int64, POINTER(c_int64), POINTER(c_int64), POINTER(c_int32)], "quant, rows, columns, grid_rows, grid_columns, dtype"),
     # Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
     # holds for all three pieces.
     "mp_tensor_wrap_quantized": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(mp_quant_desc), c_void_p, c_void_p, POINTER(c_float), mp_deleter_fn, c_void_p, POINTER(POINTER(mp_tensor))], "context, desc, quant, codes, scale_inv, amax, deleter, payload, out"),
-    # mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-    # returns.
-    "mp_tensor_quantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, POINTER(mp_quant_desc), POINTER(mp_quantized_memory), POINTER(mp_quantize_args)], "context, queue, source, source_dtype, quant, destination, args"),
-    # mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-    # returns.
-    "mp_tensor_dequantize_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_quantized_memory), POINTER(mp_quant_desc), c_void_p, c_int32], "context, queue, source, quant, destination, destination_dtype"),
     # How a tensor is quantized.
     "mp_tensor_get_quant_desc": (c_int32, [POINTER(mp_tensor), POINTER(mp_quant_desc)], "tensor, desc"),
     # The largest |x| of what was quantized last (NVFP4 needs it to read its scales): one fp32 element that shares
@@ -1595,6 +1593,8 @@ FUNCTIONS = {
     "mp_rule_get_state": (c_int32, [c_int32, c_int32, POINTER(mp_rule_state)], "rule, index, state"),
     # One of the hyperparameters that a rule reads.
     "mp_rule_get_hyper": (c_int32, [c_int32, c_int32, POINTER(mp_rule_hyper)], "rule, index, hyper"),
+    # The name of a state.
+    "mp_rule_state_name": (c_char_p, [c_int32], "state"),
     # Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
     "mp_saved_create": (c_int32, [POINTER(mp_linear), POINTER(POINTER(mp_saved))], "linear, out"),
     # mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
@@ -1720,6 +1720,22 @@ FUNCTIONS = {
     "mp_last_error_message": (c_char_p, [], ""),
     # Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
     "mp_last_error_copy": (c_int32, [POINTER(c_char), c_size_t, POINTER(c_size_t)], "buffer, capacity, needed"),
+    # One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
+    # kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
+    "mp_optimizer_step_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(mp_scaler), POINTER(mp_optimizer_stats)], "context, queue, args, slots, slot_count, scaler, stats"),
+    # Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
+    # steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
+    "mp_step_plan_create": (c_int32, [POINTER(mp_context), POINTER(mp_step_args), POINTER(mp_step_slot), c_int64, POINTER(POINTER(mp_step_plan))], "context, args, slots, slot_count, out"),
+    # A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
+    "mp_step_plan_run": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_scaler)], "plan, queue, scaler"),
+    # Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
+    "mp_step_plan_set_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_step_args)], "plan, queue, args"),
+    # What the plan was told last.
+    "mp_step_plan_get_args": (c_int32, [POINTER(mp_step_plan), POINTER(mp_step_args)], "plan, args"),
+    # What the last run did, and the steps taken so far. Blocks.
+    "mp_step_plan_get_stats": (c_int32, [POINTER(mp_step_plan), POINTER(mp_queue), POINTER(mp_optimizer_stats)], "plan, queue, stats"),
+    # Gives the caller's reference back.
+    "mp_step_plan_destroy": (None, [POINTER(mp_step_plan)], "plan"),
     # Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
     "mp_tensor_create": (c_int32, [POINTER(mp_context), POINTER(mp_tensor_desc), POINTER(POINTER(mp_tensor))], "context, desc, out"),
     # Copies from host memory into a tensor. Blocks.
@@ -1750,8 +1766,6 @@ FUNCTIONS = {
     "mp_tensor_get_desc": (c_int32, [POINTER(mp_tensor), POINTER(mp_tensor_desc)], "tensor, desc"),
     # The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
     "mp_tensor_get_data": (c_int32, [POINTER(mp_tensor), POINTER(c_void_p)], "tensor, data"),
-    # mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
-    "mp_tensor_cast_pointers": (c_int32, [POINTER(mp_context), POINTER(mp_queue), c_void_p, c_int32, c_void_p, c_int32, c_int64, POINTER(mp_cast_desc)], "context, queue, source, source_dtype, destination, destination_dtype, count, desc"),
     # Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
     # Enqueues.
     "mp_tensor_amax": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)], "tensor, queue, amax"),

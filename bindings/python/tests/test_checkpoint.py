@@ -139,6 +139,7 @@ class Checkpoints(unittest.TestCase):
             other.checkpoint.load(self.path)
         info = other.checkpoint.load(self.path, convert=True)
         self.assertTrue(info.converted)
+        self.assertEqual(info.state_largest_error, {"exp_avg": 0, "exp_avg_sq": 0})
 
     def test_weights_alone(self):
         run = Run()

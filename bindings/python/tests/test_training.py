@@ -108,11 +108,12 @@ class Recipes(unittest.TestCase):
     def test_memory_plan(self):
         recipe = mp.Recipe(context, "fp32")
         plan = recipe.plan_memory(1000)
-        self.assertEqual((plan.parameter_count, plan.exp_avg_bytes, plan.total_bytes), (1000, 4000, 16000))
+        self.assertEqual((plan.parameter_count, plan.total_bytes), (1000, 16000))
+        self.assertEqual(plan.state_bytes, {"exp_avg": 4000, "exp_avg_sq": 4000})
         self.assertEqual(recipe.plan_memory([600, 400]), plan)
-        self.assertEqual(recipe.plan_memory(1000, "lion").exp_avg_sq_bytes, 0)
+        self.assertEqual(recipe.plan_memory(1000, "lion").state_bytes["exp_avg_sq"], 0)
         half = recipe.plan_memory([32768], sharding=mp.Sharding(stage=1), rank=0, ranks=2)
-        self.assertEqual(half.exp_avg_bytes, 4 * 16384)
+        self.assertEqual(half.state_bytes["exp_avg"], 4 * 16384)
         with self.assertRaises(ValueError):
             recipe.plan_memory(-1)
         with self.assertRaisesRegex(ValueError, "rule is 'sgd'"):
@@ -121,17 +122,17 @@ class Recipes(unittest.TestCase):
     def test_plan_of_tensors_that_differ(self):
         recipe, planned = mp.Recipe(context, "bf16_pure"), mp.PlannedTensor
         memory, traffic = recipe.plan_tensors([1000, planned(24, "fp32", rule="lion")])
-        self.assertEqual((memory.weight_bytes, memory.exp_avg_sq_bytes), (2 * 1000 + 4 * 24, 2 * 1000))
+        self.assertEqual((memory.weight_bytes, memory.state_bytes["exp_avg_sq"]), (2 * 1000 + 4 * 24, 2 * 1000))
         self.assertEqual(traffic.total_bytes, 0)
-        memory, _ = recipe.plan_tensors([planned(1000, exp_avg_format="fp32")])
-        self.assertEqual((memory.exp_avg_bytes, memory.exp_avg_sq_bytes), (4000, 2000))
+        memory, _ = recipe.plan_tensors([planned(1000, state_formats={"exp_avg": "fp32"})])
+        self.assertEqual(memory.state_bytes, {"exp_avg": 4000, "exp_avg_sq": 2000})
         _, traffic = recipe.plan_tensors([1 << 16], sharding=mp.Sharding(stage=3), rank=1, ranks=2)
         self.assertGreater(traffic.all_gather_bytes, 0)
         self.assertEqual(recipe.plan_tensors([])[0].total_bytes, 0)
-        for wrong in (planned(1, "bf17"), planned(1, rule="sgd"), planned(-1)):
+        for wrong in (planned(1, "bf17"), planned(1, rule="sgd"), planned(-1), planned(1, state_formats={"m": "fp32"})):
             with self.assertRaises(ValueError):
                 recipe.plan_tensors([wrong])
-        for wrong in (planned(1, "fp16"), planned(1, exp_avg_format="int9")):
+        for wrong in (planned(1, "fp16"), planned(1, state_formats={"exp_avg": "int9"})):
             with self.assertRaises(mp.Error):
                 recipe.plan_tensors([wrong])
 
@@ -431,16 +432,23 @@ class Optimizers(unittest.TestCase):
             self.make(group=dict(betas=("a", "b")))
 
     def test_literal_zeros(self):
-        self.make(group=dict(lr=0, weight_decay=0.5)).step()
+        optimizer = self.make(group=dict(lr=0, betas=(0, 0.5), weight_decay=0.5))
+        optimizer.step()
         self.assertEqual(list(self.p), [1, 1, 1, 1])
+        self.assertEqual((optimizer.groups[0].lr, optimizer.groups[0].betas), (0, (0, 0.5)))
+        self.assertEqual(optimizer.read_state("p", "exp_avg").tolist(), list(self.g))
 
     def test_schedule_groups_and_clipping(self):
         optimizer = self.make(max_grad_norm=1.0, check_finite=True)
         other = floats(2)
-        second = optimizer.add_group(lr=0.1, exp_avg_format="bf16")
+        second = optimizer.add_group(lr=0.1, state_formats={"exp_avg": "bf16"})
         optimizer.add_param("q", other, floats(0), group=second)
         self.assertEqual((optimizer.param_names, optimizer.param_group("q"), optimizer.group_count), (["p", "q"], 1, 2))
-        self.assertEqual(optimizer.groups[1].exp_avg_format, "bf16")
+        self.assertEqual(optimizer.groups[1].state_formats, {"exp_avg": "bf16", "exp_avg_sq": "fp32"})
+        with self.assertRaisesRegex(ValueError, "is 'exp_avg_sq'; it must be one of 'exp_avg'$"):
+            optimizer.add_group(rule="lion", state_formats={"exp_avg_sq": "fp32"})
+        with self.assertRaises(TypeError):
+            optimizer.add_group(state_formats={"exp_avg": 32})
         optimizer.step()
         self.assertAlmostEqual(optimizer.stats.grad_norm, 2.0, 5)
         self.assertAlmostEqual(optimizer.stats.grad_mul, 0.5, 5)
@@ -589,6 +597,9 @@ class OwnArrays(unittest.TestCase):
         plan.set(lr=0.0)
         plan.run()
         self.assertEqual(p, q)
+        plan.set(betas=(0.0, 0.9))
+        plan.run()
+        self.assertEqual(m, g)
         with self.assertRaises(BufferError):
             p.append(1)
         plan.close()
@@ -611,6 +622,8 @@ class OwnArrays(unittest.TestCase):
         )
         mp.step(context, slot, lr=0.25, stochastic="param")
         self.assertEqual(p[0], 0x3F40)
+        with self.assertRaisesRegex(ValueError, "stochastic is 'exp_avg_sq'; it must be one of 'param', 'exp_avg'$"):
+            mp.step(context, slot, rule="lion", stochastic="exp_avg_sq")
         tensors = mp.Tensor(context, 4), mp.Tensor(context, 4), mp.Tensor(context, 4), mp.Tensor(context, 4)
         slot = mp.Slot(*tensors, param_amax=floats(-1))
         for t in tensors:

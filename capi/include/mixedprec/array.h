@@ -32,9 +32,6 @@
 #define MP_CODING_FP8_BLOCK128 6 /* fp8_e4m3, blocks of 128 */
 #define MP_CODING_COMPANDED8 7   /* uint8, blocks of 32 */
 
-/* Room for the states of any rule. */
-#define MP_STEP_STATES 4
-
 /** Plain where `coding` is MP_CODING_PLAIN and `scale_inv` NULL: elements of `dtype`. Else codes: value = code * scale_inv. */
 typedef struct mp_array {
     /* NULL exactly where dtype is MP_DTYPE_NONE: there is no such array, and all else is 0. */

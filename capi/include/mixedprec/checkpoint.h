@@ -19,7 +19,7 @@
 #ifndef MIXEDPREC_CHECKPOINT_H
 #define MIXEDPREC_CHECKPOINT_H
 
-#include "status.h"
+#include "rule.h"
 
 /* mp_checkpoint_save.flags */
 /* Return when the state is copied and the directory is open; a thread of the library writes. Needs memory for one copy of the
@@ -69,17 +69,17 @@ typedef struct mp_checkpoint_info {
     /* mp_checkpoint_load with MP_LOAD_CONVERT: 1 where the recipe was another; and then, over all elements, the largest
      * difference between a number here and in the checkpoint, and the root of the mean of squares. Else 0. */
     int32_t converted;
-    int32_t reserved;                /* 0 */
-    double weight_largest_error;     /* with master weight, remainder or compensation */
-    double weight_rms_error;         /* likewise */
-    double exp_avg_largest_error;    /* first moments */
-    double exp_avg_rms_error;        /* first moments */
-    double exp_avg_sq_largest_error; /* second moments */
-    double exp_avg_sq_rms_error;     /* second moments */
+    int32_t reserved;                          /* 0 */
+    double weight_largest_error;               /* with master weight, remainder or compensation */
+    double weight_rms_error;                   /* likewise */
+    double state_largest_error[MP_MAX_STATES]; /* by MP_STATE_* (rule.h) */
+    double state_rms_error[MP_MAX_STATES];     /* likewise */
 } mp_checkpoint_info;
 
 #define MP_CHECKPOINT_INFO_INIT                                                                    \
-    { sizeof(mp_checkpoint_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
+    {                                                                                              \
+        sizeof(mp_checkpoint_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, {0.0}, { 0.0 }         \
+    }
 
 MP_BEGIN_DECLS
 

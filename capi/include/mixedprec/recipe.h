@@ -29,7 +29,7 @@
 #ifndef MIXEDPREC_RECIPE_H
 #define MIXEDPREC_RECIPE_H
 
-#include "status.h"
+#include "rule.h"
 
 /* Types of recipe values. */
 #define MP_RECIPE_TYPE_STRING 1 /* one of some words, or free text */
@@ -56,15 +56,16 @@ typedef struct mp_memory_report {
     int64_t weight_bytes;       /* the model's own copy */
     int64_t master_bytes;       /* extra copy that is updated */
     int64_t grad_bytes;         /* main gradients */
-    int64_t exp_avg_bytes;      /* first moments */
-    int64_t exp_avg_sq_bytes;   /* second moments */
     int64_t compensation_bytes; /* Kahan */
     int64_t total_bytes;        /* sum of all */
     int64_t reduced_grad_bytes; /* where ranks share it: gradients summed over them, in fp32 */
+    int64_t state_bytes[MP_MAX_STATES]; /* by MP_STATE_* (rule.h) */
 } mp_memory_report;
 
 #define MP_MEMORY_REPORT_INIT                                                                      \
-    { sizeof(mp_memory_report), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    {                                                                                              \
+        sizeof(mp_memory_report), 0, 0, 0, 0, 0, 0, 0, 0, { 0 }                                    \
+    }
 
 MP_BEGIN_DECLS
 

@@ -15,9 +15,29 @@
  *   u  = -lr weight_decay p - lr sign(beta1 m + (1 - beta1) g);  m' = beta2 m + (1 - beta2) g */
 #define MP_RULE_LION 2
 
+/* The states that rules keep, by number: 0, 1, and so on. mp_rule_state_name has their names. */
+#define MP_STATE_EXP_AVG 0    /* first moment: a mean of gradients */
+#define MP_STATE_EXP_AVG_SQ 1 /* second moment: a mean of their squares */
+
+#define MP_MAX_RULE_STATES 4 /* room for the states of one rule, in its order */
+#define MP_MAX_STATES 16     /* room for all states, by number */
+
+/* mp_param_group_desc.flags and mp_step_args.flags */
+#define MP_RULE_MAXIMIZE 1024u           /* the gradient's sign is turned */
+#define MP_RULE_NO_BIAS_CORRECTION 2048u /* of rules that have bias corrections: both are 1 */
+
+/** A hyperparameter by its name. */
+typedef struct mp_hyper {
+    const char* name; /* of mp_rule_get_hyper; one that the rule reads, given once */
+    double value;     /* taken literally, 0 too */
+} mp_hyper;
+
+#define MP_HYPER_INIT                                                                              \
+    { NULL, 0.0 }
+
 typedef struct mp_rule_info {
     uint32_t struct_size;  /* sizeof(mp_rule_info), set by the caller */
-    int32_t corrects_bias; /* 1: MP_RULE_NO_BIAS_CORRECTION (optimizer.h) has a meaning */
+    int32_t corrects_bias; /* 1: MP_RULE_NO_BIAS_CORRECTION has a meaning */
     const char* name;      /* "adamw" */
     int32_t state_count;   /* states it keeps for each parameter */
     int32_t hyper_count;   /* hyperparameters it reads */
@@ -30,18 +50,21 @@ typedef struct mp_rule_info {
 typedef struct mp_rule_state {
     uint32_t struct_size; /* sizeof(mp_rule_state), set by the caller */
     int32_t is_signed;    /* 1: its numbers may be negative */
-    const char* name;     /* "exp_avg": in mp_optimizer_get_state and in checkpoints */
+    const char* name; /* "exp_avg": in mp_optimizer_get_state, checkpoints and keys of recipes */
+    int32_t number;   /* MP_STATE_* */
+    int32_t reserved; /* 0 */
 } mp_rule_state;
 
 #define MP_RULE_STATE_INIT                                                                         \
-    { sizeof(mp_rule_state), 0, NULL }
+    { sizeof(mp_rule_state), 0, NULL, 0, 0 }
 
 typedef struct mp_rule_hyper {
     uint32_t struct_size; /* sizeof(mp_rule_hyper), set by the caller */
     int32_t reserved;     /* 0 */
-    const char* name;     /* "lr": the member of mp_param_group_desc and mp_step_args */
-    double usual;         /* what 0 stands for, unless MP_HYPERPARAMETERS_EXPLICIT is set */
-    double limit;         /* a value is at least 0 and below this */
+    const char*
+        name; /* "lr": as in mp_hyper; five are members of mp_param_group_desc and mp_step_args too */
+    double usual; /* what 0 in such a member stands for, but in mp_step_args.lr */
+    double limit; /* a value is at least 0 and below this */
 } mp_rule_hyper;
 
 #define MP_RULE_HYPER_INIT                                                                         \
@@ -89,6 +112,13 @@ MP_API mp_status mp_rule_get_state(int32_t rule, int32_t index, mp_rule_state* s
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_rule_get_hyper(int32_t rule, int32_t index, mp_rule_hyper* hyper);
+
+/** The name of a state.
+ * @param[in] state  MP_STATE_*
+ * @returns a static string, "exp_avg"; NULL for any other number
+ * @threads A
+ * @since 0.2 */
+MP_API const char* mp_rule_state_name(int32_t state);
 
 MP_END_DECLS
 

@@ -51,13 +51,14 @@
 #define MP_SHARDING_SUM_GRADIENTS 1u
 /* Nothing moves between the calls: there is no thread beside the caller's (see mp_optimizer_grad_ready). */
 #define MP_SHARDING_NO_PROGRESS_THREAD 2u
-/* Zero in `stage` is meant: without it, as in every struct, zero means the default. Set by MP_SHARDING_DESC_INIT. */
-#define MP_SHARDING_EXPLICIT 4u
+
+/* mp_sharding_desc.stage: stage 0 of ZeRO, for 0 means the default, as in every struct */
+#define MP_SHARDING_STAGE_0 (-1)
 
 typedef struct mp_sharding_desc {
     uint32_t struct_size; /* sizeof(mp_sharding_desc) */
     uint32_t flags;       /* MP_SHARDING_* */
-    int32_t stage;        /* of ZeRO, 0 to 3; 0 without MP_SHARDING_EXPLICIT: 1 */
+    int32_t stage;        /* of ZeRO: MP_SHARDING_STAGE_0, 1, 2, 3; 0: 1 */
     int32_t kind; /* MP_SHARD_*; GREEDY where the recipe has states with one scale for a tensor */
     int64_t bucket_elements; /* a bucket of gradients is closed once it has so many; 0: 2^24 */
     /* Gradients on the wire: fp32, fp16, bf16, fp8; MP_DTYPE_NONE: the recipe's grad.reduce.dtype and scale. fp8 as
@@ -81,10 +82,7 @@ typedef struct mp_sharding_desc {
 } mp_sharding_desc;
 
 #define MP_SHARDING_DESC_INIT                                                                      \
-    {                                                                                              \
-        sizeof(mp_sharding_desc), MP_SHARDING_EXPLICIT, 1, MP_SHARD_FLAT, 0, MP_DTYPE_NONE, 0, 0,  \
-            0, 0, 0, 0, 0                                                                          \
-    }
+    { sizeof(mp_sharding_desc), 0, 0, MP_SHARD_FLAT, 0, MP_DTYPE_NONE, 0, 0, 0, 0, 0, 0, 0 }
 
 /** What moves between the calls of a sharded optimizer. A message is a bucket of gradients, or the weights of one
  * mp_optimizer_gather_begin or of one bucket after a step. */
@@ -112,12 +110,13 @@ typedef struct mp_planned_tensor {
      * MP_DTYPE_FP32, else 2 */
     int32_t ndim;
     /* As in mp_param_group_desc; NULL: what the recipe says */
-    const char* exp_avg_format;
-    const char* exp_avg_sq_format; /* second moments, likewise */
+    const char* state_formats[MP_MAX_RULE_STATES];
 } mp_planned_tensor;
 
 #define MP_PLANNED_TENSOR_INIT                                                                     \
-    { sizeof(mp_planned_tensor), MP_DTYPE_NONE, 0, MP_RULE_ADAMW, 0, NULL, NULL }
+    {                                                                                              \
+        sizeof(mp_planned_tensor), MP_DTYPE_NONE, 0, MP_RULE_ADAMW, 0, { NULL, NULL, NULL, NULL }  \
+    }
 
 MP_BEGIN_DECLS
 

@@ -3,7 +3,7 @@
 #ifndef MIXEDPREC_TENSOR_H
 #define MIXEDPREC_TENSOR_H
 
-#include "status.h"
+#include "convert.h"
 
 typedef struct mp_tensor_desc {
     uint32_t struct_size;       /* sizeof(mp_tensor_desc) */
@@ -17,25 +17,6 @@ typedef struct mp_tensor_desc {
 
 #define MP_TENSOR_DESC_INIT                                                                        \
     { sizeof(mp_tensor_desc), 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}, 0, 0 }
-
-/* mp_cast_desc.flags: overflow and infinity become the largest finite value. fp8 targets saturate unless
- * MP_CAST_NO_SATURATE is set; fp16 and bf16 overflow to infinity unless MP_CAST_SATURATE is set. In fp32 nothing overflows, and an
- * infinity stays one under either flag. */
-#define MP_CAST_SATURATE 1u
-#define MP_CAST_NO_SATURATE 2u /* fp8: overflow becomes infinity, or NaN in E4M3 */
-
-typedef struct mp_cast_desc {
-    uint32_t struct_size; /* sizeof(mp_cast_desc) */
-    uint32_t flags;       /* MP_CAST_* */
-    int32_t rounding;     /* MP_ROUND_* */
-    int32_t microbatch; /* stochastic rounding: which micro-batch of the step this is, 0 to 65535 */
-    uint64_t seed;      /* stochastic rounding: the run's seed */
-    uint64_t uid;       /* stochastic rounding: which tensor this is */
-    uint64_t step;      /* stochastic rounding: which step this is, below 2^48 */
-} mp_cast_desc;
-
-#define MP_CAST_DESC_INIT                                                                          \
-    { sizeof(mp_cast_desc), 0, 0, 0, 0, 0, 0 }
 
 /** Called once when a wrapped tensor no longer needs the caller's memory. On an accelerator that is when the work so far on all
  * queues of its context is done: the call that ends the tensor calls it if it is, else a later mp_queue_sync, mp_context_sync,
@@ -167,24 +148,6 @@ MP_API mp_status mp_tensor_get_desc(const mp_tensor* tensor, mp_tensor_desc* des
  * @since 0.2 */
 MP_API mp_status mp_tensor_get_data(const mp_tensor* tensor, void** data);
 
-/** mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
- * @param[in]  context            the context whose device the memory is on
- * @param[in]  queue              NULL: the default queue
- * @param[in]  source             read; `count` elements
- * @param[in]  source_dtype       MP_DTYPE_FP32, _FP16, _BF16, _FP8_E4M3 or _FP8_E5M2
- * @param[out] destination        written; no overlap with source
- * @param[in]  destination_dtype  likewise
- * @param[in]  count              elements, >= 0
- * @param[in]  desc               NULL: round to nearest even, fp8 saturating
- * @returns as mp_tensor_cast; MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_SHAPE (count); MP_STATUS_INVALID_ARGUMENT also for
- *          memory that is not aligned to its elements, or overlaps
- * @threads A, as long as no two calls share memory
- * @since 0.2 */
-MP_API mp_status mp_tensor_cast_pointers(mp_context* context, mp_queue* queue, const void* source,
-                                         int32_t source_dtype, void* destination,
-                                         int32_t destination_dtype, int64_t count,
-                                         const mp_cast_desc* desc);
-
 /** Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
  * Enqueues.
  * @param[in] tensor  read; fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2
@@ -194,8 +157,6 @@ MP_API mp_status mp_tensor_cast_pointers(mp_context* context, mp_queue* queue, c
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_tensor_amax(const mp_tensor* tensor, mp_queue* queue, mp_tensor* amax);
-
-/* ---- Everything else: the twins of the macros */
 
 MP_END_DECLS
 

@@ -195,11 +195,11 @@ struct UpdateSegment {
     int32_t param_half_away = 0;
 
     // Both without a loop, which would put a kernel's copy of the segment into memory.
-    static_assert(numerics::kMaxStates == 2);
     // The largest value of these arrays must be known before the first code is stored.
     [[nodiscard]] MP_HD_INLINE constexpr bool has_scaled_states() const {
         return param.scale_inv != nullptr || master.scale_inv != nullptr ||
-               states[0].tensor_scale() != nullptr || states[1].tensor_scale() != nullptr;
+               numerics::any_state([this](int k)
+                                       MP_INLINED { return states[k].tensor_scale() != nullptr; });
     }
     [[nodiscard]] MP_HD_INLINE constexpr bool has_remainder() const {
         return master.coding == Coding::remainder;

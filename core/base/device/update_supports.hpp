@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which arrays an optimizer step can be made of: the one statement for all backends, of which each adds the formats that
-// its kernels load and store. Core is stricter: it refuses what can be computed but does not train.
+// Which arrays an optimizer step can be made of, for all backends: each adds the formats that its kernels load and store.
+// What goes together: step_conditions.hpp.
 #pragma once
 
 #include "device/backend.hpp"
+#include "device/step_conditions.hpp"
 
 namespace mp {
 
@@ -22,6 +23,10 @@ bool array_is_supported(const char* what, const StepArray& a, uint32_t role,
         reason.set("%s is %s, which these kernels do not take", what, format_name(format));
         return false;
     }
+    if (a.coding == Coding::remainder && a.scale_inv != nullptr) {
+        reason.set("%s is a remainder with a scale; it has none", what);
+        return false;
+    }
     if (has_blocks(a.coding) && a.scale_inv == nullptr) {
         reason.set("%s is %s, but its blocks have no scales", what, format_name(format));
         return false;
@@ -29,82 +34,64 @@ bool array_is_supported(const char* what, const StepArray& a, uint32_t role,
     return true;
 }
 
-template <class Formats>
-bool states_are_supported(const UpdateSegment& s, Reason& reason) noexcept {
-    for (int k = 0; k < numerics::kMaxStates; ++k) {
-        if ((k == 0 || s.states[k].exists()) &&
-            !array_is_supported<Formats>("a state", s.states[k], kForState, reason)) {
+inline bool conditions_hold(const StepLayout& layout, Reason& reason) noexcept {
+    for (const LayoutCondition& condition : kLayoutConditions) {
+        if (!condition.holds(layout)) {
+            reason.set("%s", condition.reason);
             return false;
+        }
+    }
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        for (const StateCondition& condition : kStateConditions) {
+            if (!condition.is_computed &&
+                !condition.holds(layout.states[k], true, layout.stochastic_states[k])) {
+                reason.set("a state %s", condition.reason);
+                return false;
+            }
         }
     }
     return true;
 }
 
-template <class Formats> bool master_is_supported(const UpdateSegment& s, Reason& reason) noexcept {
-    if (!s.master.exists()) {
-        return true;
-    }
-    if (s.compensation.exists()) {
-        reason.set("a master weight excludes a compensation");
-        return false;
-    }
-    if (s.has_remainder() && (s.param.format() != DType::bf16 || s.master.scale_inv != nullptr)) {
-        reason.set("a remainder is beside a bf16 parameter, both without a scale");
-        return false;
-    }
-    return array_is_supported<Formats>("a master weight", s.master, kForMaster, reason);
-}
-
-template <class Formats>
-bool compensation_is_supported(const UpdateSegment& s, Reason& reason) noexcept {
-    if (!s.compensation.exists()) {
-        return true;
-    }
-    if (s.param.scale_inv != nullptr) {
-        reason.set("a compensation belongs to a parameter without a scale");
-        return false;
-    }
-    return array_is_supported<Formats>("a compensation", s.compensation, kForCompensation, reason);
-}
-
 } // namespace detail
 
-inline bool param_rounding_is_supported(const UpdateSegment& s, Reason& reason) noexcept {
-    if (s.param_half_away != 0 && (s.param.dtype != DType::bf16 || s.master.dtype != DType::fp32)) {
-        reason.set("halves go away from zero in bf16 parameters beside an fp32 master weight only");
-        return false;
+inline StepLayout layout_of(const UpdateSegment& s) noexcept {
+    StepLayout layout;
+    layout.param = s.param.format();
+    layout.master = s.master.format();
+    layout.compensation = s.compensation.format();
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        layout.states[k] = s.states[k].format();
     }
-    return true;
+    layout.half_away = s.param_half_away != 0;
+    return layout;
 }
 
 inline bool gradient_is_supported(const UpdateSegment& s, Reason& reason) noexcept {
     return detail::array_is_supported<AllFormats>("a gradient", s.grad, kForGrad, reason);
 }
 
-template <class Formats> bool layout_is_supported(const UpdateSegment& s, Reason& reason) noexcept {
-    return detail::array_is_supported<Formats>("a parameter", s.param, kForParam, reason) &&
-           detail::array_is_supported<Formats>("a gradient", s.grad, kForGrad, reason) &&
-           detail::states_are_supported<Formats>(s, reason) &&
-           detail::master_is_supported<Formats>(s, reason) &&
-           detail::compensation_is_supported<Formats>(s, reason) &&
-           param_rounding_is_supported(s, reason);
-}
-
-// How the arrays are rounded, and what a launch with scaled states needs beside them.
-inline bool rounding_is_supported(const OptimizerUpdateDesc& op, const UpdateSegment& s,
-                                  Reason& reason) noexcept {
-    const bool is_half_away = s.has_remainder() || s.param_half_away != 0;
-    if (is_half_away && op.stochastic_param) {
-        reason.set(
-            "a parameter whose halves go away from zero, as beside a remainder, is rounded in "
-            "this one way");
+template <class Formats>
+bool segment_is_supported(const OptimizerUpdateDesc& op, const UpdateSegment& s,
+                          Reason& reason) noexcept {
+    const auto takes = [&](const char* what, const StepArray& a, uint32_t role) {
+        return detail::array_is_supported<Formats>(what, a, role, reason);
+    };
+    if (!takes("a parameter", s.param, kForParam) || !takes("a gradient", s.grad, kForGrad) ||
+        (s.master.exists() && !takes("a master weight", s.master, kForMaster)) ||
+        (s.compensation.exists() && !takes("a compensation", s.compensation, kForCompensation))) {
         return false;
     }
+    StepLayout layout = layout_of(s);
+    layout.stochastic_param = op.stochastic_param;
     for (int k = 0; k < numerics::kMaxStates; ++k) {
-        if (op.stochastic_states[k] && s.states[k].format().is_map()) {
-            reason.set("codes of a map are rounded to nearest only");
+        layout.stochastic_states[k] = op.stochastic_states[k];
+        if ((k == 0 || s.states[k].exists()) && !takes("a state", s.states[k], kForState)) {
             return false;
         }
+    }
+    if (!detail::conditions_hold(layout, reason)) {
+        return false;
     }
     if (s.has_scaled_states() && op.scaling == nullptr) {
         reason.set("scaled states need scratch memory for their maxima");
@@ -117,8 +104,7 @@ inline bool rounding_is_supported(const OptimizerUpdateDesc& op, const UpdateSeg
 template <class Formats>
 bool update_is_supported(const OptimizerUpdateDesc& op, Reason& reason) noexcept {
     for (int64_t i = 0; i < op.table.segment_count; ++i) {
-        const UpdateSegment& s = op.table.host_segments[i];
-        if (!layout_is_supported<Formats>(s, reason) || !rounding_is_supported(op, s, reason)) {
+        if (!segment_is_supported<Formats>(op, op.table.host_segments[i], reason)) {
             return false;
         }
     }

@@ -47,17 +47,20 @@ MP_HD_INLINE constexpr uint32_t hash32(uint64_t uid) {
 // The numbers are part of the stream and never change; new ones stay below 0x80.
 enum class Purpose : uint32_t {
     param = 0,
-    exp_avg = 1,
-    exp_avg_sq = 2,
+    state0 = 1, // a rule's first state, and its second
+    state1 = 2,
     compensation = 3,
     comm = 4,
     init = 5,
     cast = 6,
+    state2 = 7,
+    state3 = 8,
 };
 
 // Of a rule's k-th state.
 MP_HD_INLINE constexpr Purpose state_purpose(int k) {
-    return k == 0 ? Purpose::exp_avg : Purpose::exp_avg_sq;
+    return static_cast<Purpose>(k < 2 ? k + static_cast<int>(Purpose::state0)
+                                      : k - 2 + static_cast<int>(Purpose::state2));
 }
 
 struct SrKey {

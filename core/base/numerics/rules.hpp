@@ -2,6 +2,8 @@
 // The rules of the optimizer (numerics/rules/): what a kernel reads of a group's, and the choice by its number.
 #pragma once
 
+#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "numerics/rules/adamw.hpp"
@@ -9,25 +11,49 @@
 
 namespace mp::numerics {
 
-// Whether a number is that of a rule.
-constexpr bool is_rule(uint32_t number) {
-    switch (static_cast<RuleId>(number)) {
-#define X(number, id, Rule) case RuleId::id:
+inline constexpr uint32_t kRuleCount = 0
+#define X(number, id, Rule) +1
 #include "numerics/rules/rules.def"
 #undef X
-        return true;
+    ;
+#define X(number, id, Rule)                                                                        \
+    static_assert((number) < kRuleCount, "rules are numbered from 0, without a gap");              \
+    static_assert(Rule::kStateCount == sizeof(Rule::kStates) / sizeof(StateId));                   \
+    static_assert(Rule::kStateCount <= kMaxStates);
+#include "numerics/rules/rules.def"
+#undef X
+
+// How a step rounds its states is said by their place in a segment, for all rules: so a state has one place.
+constexpr bool states_have_one_place() {
+    int place_of[kStateIdCount];
+    for (int& place : place_of) {
+        place = -1;
     }
-    return false;
+    bool have = true;
+    const auto visit = [&](const StateId* states, int count) {
+        for (int k = 0; k < count; ++k) {
+            int& place = place_of[static_cast<int>(states[k])];
+            have = have && (place < 0 || place == k);
+            place = k;
+        }
+    };
+#define X(number, id, Rule) visit(Rule::kStates, Rule::kStateCount);
+#include "numerics/rules/rules.def"
+#undef X
+    return have;
 }
+static_assert(states_have_one_place());
 
 // What is known of a rule outside of kernels.
 struct RuleInfo {
     const char* name;
     int state_count;
-    const StateSpec* states;
+    const StateId* states;
     int hyper_count;
     const HyperSpec* hypers;
     bool corrects_bias;
+
+    [[nodiscard]] const StateSpec& state(int k) const { return state_spec(states[k]); }
 };
 inline RuleInfo rule_info(RuleId rule) {
     switch (rule) {
@@ -42,12 +68,7 @@ inline RuleInfo rule_info(RuleId rule) {
     __builtin_unreachable(); // core refuses other numbers
 }
 
-inline constexpr int kRuleCount = 0
-#define X(number, id, Rule) +1
-#include "numerics/rules/rules.def"
-#undef X
-    ;
-
+// All others are 0.
 inline GroupHyper usual_hyper(RuleId rule) {
     const RuleInfo info = rule_info(rule);
     GroupHyper hyper;
@@ -68,6 +89,15 @@ inline const HyperSpec* find_hyper(const RuleInfo& rule, HyperValue value) {
     return nullptr;
 }
 
+inline const HyperSpec* find_hyper(const RuleInfo& rule, std::string_view name) {
+    for (const HyperName& known : kHyperNames) {
+        if (name == known.name) {
+            return find_hyper(rule, known.value);
+        }
+    }
+    return nullptr;
+}
+
 inline const char* hyper_name(HyperValue value) {
     for (const HyperName& known : kHyperNames) {
         if (known.value == value) {
@@ -75,6 +105,29 @@ inline const char* hyper_name(HyperValue value) {
         }
     }
     return nullptr; // then it is missing in the list: tests/capi/rule.cpp
+}
+
+// "lr, beta1": all that the rule reads.
+inline std::string hyper_names(const RuleInfo& rule) {
+    std::string names;
+    for (int i = 0; i < rule.hyper_count; ++i) {
+        names.append(i == 0 ? "" : ", ").append(hyper_name(rule.hypers[i].value));
+    }
+    return names;
+}
+
+// Whether a hyperparameter that a rule does not read was left as it is: 0, or what is usual for a rule that reads it, which a
+// caller that keeps its numbers in single precision gives rounded.
+inline bool is_left_alone(HyperValue hyper, double value) {
+    const auto is_usual = [&](const RuleInfo& rule) {
+        const HyperSpec* const read = find_hyper(rule, hyper);
+        return read != nullptr && static_cast<float>(value) == static_cast<float>(read->usual);
+    };
+    bool is = value == 0.0;
+    for (uint32_t rule = 0; rule < kRuleCount; ++rule) {
+        is = is || is_usual(rule_info(static_cast<RuleId>(rule)));
+    }
+    return is;
 }
 
 // Whether what one rule keeps serves the other: Adam and AdamW.
@@ -114,12 +167,32 @@ template <class Body> MP_HD_INLINE auto with_rule(RuleId rule, Body&& body) {
     __builtin_unreachable(); // core refuses other numbers
 }
 
+// The rule's hyperparameters from memory, in its order. Their places are template arguments, as a device has no such array.
+template <HyperValue kHyper> MP_HD_INLINE void set_hyper(GroupHyper& hyper, double value) {
+    hyper.*kHyper = value;
+}
+template <class Rule, int... kIndexes>
+MP_HD_INLINE void read_hypers(GroupHyper& hyper, const double* values,
+                              std::integer_sequence<int, kIndexes...> /*all*/) {
+    (set_hyper<Rule::kHypers[kIndexes].value>(hyper, values[kIndexes]), ...);
+}
+
 MP_HD inline GroupScalars group_scalars(const GroupHyper& hyper, int64_t step, double grad_mul) {
-    const GroupHyper now = hyper.current();
+    GroupHyper now = hyper;
+    if (hyper.device_lr != nullptr) {
+        now.lr = static_cast<double>(*hyper.device_lr);
+    }
     GroupScalars group;
-    group.rule = now.rule;
-    group.grad_mul = static_cast<float>(now.maximize ? -grad_mul : grad_mul);
-    with_rule(now.rule, [&](auto rule) { group.set(decltype(rule)::scalars(now, step)); });
+    group.rule = hyper.rule;
+    group.grad_mul = static_cast<float>(hyper.maximize ? -grad_mul : grad_mul);
+    with_rule(hyper.rule, [&](auto rule) {
+        using Rule = decltype(rule);
+        if (hyper.device_values != nullptr) {
+            constexpr int kCount = sizeof(Rule::kHypers) / sizeof(HyperSpec);
+            read_hypers<Rule>(now, hyper.device_values, std::make_integer_sequence<int, kCount>{});
+        }
+        group.set(Rule::scalars(now, step));
+    });
     return group;
 }
 

@@ -46,7 +46,6 @@ pub const MP_CODING_DYNAMIC4: i32 = 4;
 pub const MP_CODING_REMAINDER: i32 = 5;
 pub const MP_CODING_FP8_BLOCK128: i32 = 6;
 pub const MP_CODING_COMPANDED8: i32 = 7;
-pub const MP_STEP_STATES: i32 = 4;
 pub const MP_SAVE_BACKGROUND: u32 = 1;
 pub const MP_LOAD_VERIFY_ALL: u32 = 1;
 pub const MP_LOAD_OTHER_RECIPE: u32 = 2;
@@ -66,34 +65,8 @@ pub const MP_LOG_WARNING: i32 = 2;
 pub const MP_LOG_INFO: i32 = 3;
 pub const MP_LOG_DEBUG: i32 = 4;
 pub const MP_CONTEXT_BIND_THREADS: u32 = 1;
-pub const MP_GEMM_TRANS_A: u32 = 1;
-pub const MP_GEMM_TRANS_B: u32 = 2;
-pub const MP_GEMM_BIAS: u32 = 4;
-pub const MP_GEMM_GELU: u32 = 8;
-pub const MP_GEMM_HAS_ALPHA: u32 = 16;
-pub const MP_GEMM_POWER_OF_TWO_SCALES: u32 = 32;
-pub const MP_GEMM_FAST_ACCUMULATION: u32 = 64;
-pub const MP_LINEAR_INFERENCE: u32 = 1;
-pub const MP_LINEAR_CACHE_WEIGHT: u32 = 2;
-pub const MP_LINEAR_FIRST_OR_LAST: u32 = 4;
-pub const MP_LINEAR_STATS: u32 = 8;
-pub const MP_LINEAR_FROZEN: u32 = 16;
-pub const MP_LINEAR_COPY_INPUT: u32 = 32;
-pub const MP_OPERAND_INPUT: i32 = 0;
-pub const MP_OPERAND_WEIGHT: i32 = 1;
-pub const MP_OPERAND_GRAD_OUTPUT: i32 = 2;
-pub const MP_OPERAND_COUNT: i32 = 3;
-pub const MP_BACKWARD_ACCUMULATE: u32 = 1;
-pub const MP_OPTIMIZER_CHECK_FINITE: u32 = 1;
-pub const MP_OPTIMIZER_ZERO_GRAD: u32 = 2;
-pub const MP_OPTIMIZER_OFFLOAD: u32 = 4;
-pub const MP_STEP_SR_PARAM: u32 = 16;
-pub const MP_STEP_SR_EXP_AVG: u32 = 32;
-pub const MP_STEP_SR_EXP_AVG_SQ: u32 = 64;
-pub const MP_HYPERPARAMETERS_EXPLICIT: u32 = 256;
-pub const MP_RULE_MAXIMIZE: u32 = 1024;
-pub const MP_RULE_NO_BIAS_CORRECTION: u32 = 2048;
-pub const MP_PARAM_NORM_ELSEWHERE: u32 = 1;
+pub const MP_CAST_SATURATE: u32 = 1;
+pub const MP_CAST_NO_SATURATE: u32 = 2;
 pub const MP_SCALING_TENSOR: i32 = 1;
 pub const MP_SCALING_ROW: i32 = 2;
 pub const MP_SCALING_COLUMN: i32 = 3;
@@ -114,6 +87,26 @@ pub const MP_SCALE_RULE_MX_EVEN: i32 = 8;
 pub const MP_SCALE_RULE_NVFP4: i32 = 9;
 pub const MP_QUANT_POWER_OF_TWO: u32 = 1;
 pub const MP_QUANTIZE_CHECK_AMAX: u32 = 1;
+pub const MP_GEMM_TRANS_A: u32 = 1;
+pub const MP_GEMM_TRANS_B: u32 = 2;
+pub const MP_GEMM_BIAS: u32 = 4;
+pub const MP_GEMM_GELU: u32 = 8;
+pub const MP_GEMM_HAS_ALPHA: u32 = 16;
+pub const MP_GEMM_POWER_OF_TWO_SCALES: u32 = 32;
+pub const MP_GEMM_FAST_ACCUMULATION: u32 = 64;
+pub const MP_LINEAR_INFERENCE: u32 = 1;
+pub const MP_LINEAR_CACHE_WEIGHT: u32 = 2;
+pub const MP_LINEAR_FIRST_OR_LAST: u32 = 4;
+pub const MP_LINEAR_STATS: u32 = 8;
+pub const MP_LINEAR_FROZEN: u32 = 16;
+pub const MP_LINEAR_COPY_INPUT: u32 = 32;
+pub const MP_OPERAND_INPUT: i32 = 0;
+pub const MP_OPERAND_WEIGHT: i32 = 1;
+pub const MP_OPERAND_GRAD_OUTPUT: i32 = 2;
+pub const MP_OPERAND_COUNT: i32 = 3;
+pub const MP_BACKWARD_ACCUMULATE: u32 = 1;
+pub const MP_OPTIMIZER_OFFLOAD: u32 = 4;
+pub const MP_PARAM_NORM_ELSEWHERE: u32 = 1;
 pub const MP_RECIPE_TYPE_STRING: i32 = 1;
 pub const MP_RECIPE_TYPE_FLOAT: i32 = 2;
 pub const MP_RECIPE_TYPE_INT: i32 = 3;
@@ -184,6 +177,12 @@ pub const MP_REDUCE_STOCHASTIC: u32 = 1;
 pub const MP_RULE_ADAMW: i32 = 0;
 pub const MP_RULE_ADAM: i32 = 1;
 pub const MP_RULE_LION: i32 = 2;
+pub const MP_STATE_EXP_AVG: i32 = 0;
+pub const MP_STATE_EXP_AVG_SQ: i32 = 1;
+pub const MP_MAX_RULE_STATES: i32 = 4;
+pub const MP_MAX_STATES: i32 = 16;
+pub const MP_RULE_MAXIMIZE: u32 = 1024;
+pub const MP_RULE_NO_BIAS_CORRECTION: u32 = 2048;
 pub const MP_FORWARD_DROP: u32 = 1;
 pub const MP_FORWARD_RECOMPUTE: u32 = 2;
 pub const MP_PRODUCT_FPROP: i32 = 0;
@@ -199,7 +198,7 @@ pub const MP_SHARD_PER_PARAMETER: i32 = 1;
 pub const MP_SHARD_GREEDY: i32 = 2;
 pub const MP_SHARDING_SUM_GRADIENTS: u32 = 1;
 pub const MP_SHARDING_NO_PROGRESS_THREAD: u32 = 2;
-pub const MP_SHARDING_EXPLICIT: u32 = 4;
+pub const MP_SHARDING_STAGE_0: i32 = -1;
 pub const MP_STATUS_OK: i32 = 0;
 pub const MP_STATUS_WARNING: i32 = 1;
 pub const MP_STATUS_NOT_READY: i32 = 2;
@@ -233,8 +232,10 @@ pub const MP_STATUS_MPI_ERROR: i32 = -64;
 pub const MP_STATUS_KOKKOS_ERROR: i32 = -65;
 pub const MP_STATUS_DEVICE_ERROR: i32 = -66;
 pub const MP_STATUS_INTERNAL: i32 = -80;
-pub const MP_CAST_SATURATE: u32 = 1;
-pub const MP_CAST_NO_SATURATE: u32 = 2;
+pub const MP_OPTIMIZER_CHECK_FINITE: u32 = 1;
+pub const MP_OPTIMIZER_ZERO_GRAD: u32 = 2;
+pub const MP_STEP_SR_PARAM: u32 = 16;
+pub const MP_STEP_SR_STATE: u32 = 32;
 pub const MP_DTYPE_NONE: i32 = 0;
 pub const MP_DTYPE_FP32: i32 = 1;
 pub const MP_DTYPE_FP16: i32 = 2;
@@ -374,10 +375,8 @@ pub struct mp_checkpoint_info {
     pub reserved: i32,
     pub weight_largest_error: f64,
     pub weight_rms_error: f64,
-    pub exp_avg_largest_error: f64,
-    pub exp_avg_rms_error: f64,
-    pub exp_avg_sq_largest_error: f64,
-    pub exp_avg_sq_rms_error: f64,
+    pub state_largest_error: [f64; 16],
+    pub state_rms_error: [f64; 16],
 }
 
 impl mp_checkpoint_info {
@@ -396,10 +395,8 @@ impl mp_checkpoint_info {
         reserved: 0,
         weight_largest_error: 0.0,
         weight_rms_error: 0.0,
-        exp_avg_largest_error: 0.0,
-        exp_avg_rms_error: 0.0,
-        exp_avg_sq_largest_error: 0.0,
-        exp_avg_sq_rms_error: 0.0,
+        state_largest_error: [0.0; 16],
+        state_rms_error: [0.0; 16],
     };
 }
 
@@ -409,7 +406,7 @@ impl Default for mp_checkpoint_info {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_checkpoint_info>() == 120);
+const _: () = assert!(core::mem::size_of::<mp_checkpoint_info>() == 344);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_checkpoint_info, struct_size) == 0);
@@ -425,10 +422,8 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_checkpoint_info, reserved) == 68);
     assert!(core::mem::offset_of!(mp_checkpoint_info, weight_largest_error) == 72);
     assert!(core::mem::offset_of!(mp_checkpoint_info, weight_rms_error) == 80);
-    assert!(core::mem::offset_of!(mp_checkpoint_info, exp_avg_largest_error) == 88);
-    assert!(core::mem::offset_of!(mp_checkpoint_info, exp_avg_rms_error) == 96);
-    assert!(core::mem::offset_of!(mp_checkpoint_info, exp_avg_sq_largest_error) == 104);
-    assert!(core::mem::offset_of!(mp_checkpoint_info, exp_avg_sq_rms_error) == 112);
+    assert!(core::mem::offset_of!(mp_checkpoint_info, state_largest_error) == 88);
+    assert!(core::mem::offset_of!(mp_checkpoint_info, state_rms_error) == 216);
 };
 
 /// See mixedprec/comm.h.
@@ -814,6 +809,191 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_context_desc, parallel_payload) == 88);
 };
 
+/// See mixedprec/convert.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_cast_desc {
+    pub struct_size: u32,
+    pub flags: u32,
+    pub rounding: i32,
+    pub microbatch: i32,
+    pub seed: u64,
+    pub uid: u64,
+    pub step: u64,
+}
+
+impl mp_cast_desc {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_cast_desc>() as u32,
+        flags: 0,
+        rounding: 0,
+        microbatch: 0,
+        seed: 0,
+        uid: 0,
+        step: 0,
+    };
+}
+
+impl Default for mp_cast_desc {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_cast_desc>() == 40);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_cast_desc, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_cast_desc, flags) == 4);
+    assert!(core::mem::offset_of!(mp_cast_desc, rounding) == 8);
+    assert!(core::mem::offset_of!(mp_cast_desc, microbatch) == 12);
+    assert!(core::mem::offset_of!(mp_cast_desc, seed) == 16);
+    assert!(core::mem::offset_of!(mp_cast_desc, uid) == 24);
+    assert!(core::mem::offset_of!(mp_cast_desc, step) == 32);
+};
+
+/// See mixedprec/convert.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_quant_desc {
+    pub struct_size: u32,
+    pub flags: u32,
+    pub scaling: i32,
+    pub rule: i32,
+    pub amax_epsilon: f64,
+    pub margin: i32,
+    pub reserved: i32,
+}
+
+impl mp_quant_desc {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_quant_desc>() as u32,
+        flags: 0,
+        scaling: 0,
+        rule: 0,
+        amax_epsilon: 0.0,
+        margin: 0,
+        reserved: 0,
+    };
+}
+
+impl Default for mp_quant_desc {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_quant_desc>() == 32);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_quant_desc, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_quant_desc, flags) == 4);
+    assert!(core::mem::offset_of!(mp_quant_desc, scaling) == 8);
+    assert!(core::mem::offset_of!(mp_quant_desc, rule) == 12);
+    assert!(core::mem::offset_of!(mp_quant_desc, amax_epsilon) == 16);
+    assert!(core::mem::offset_of!(mp_quant_desc, margin) == 24);
+    assert!(core::mem::offset_of!(mp_quant_desc, reserved) == 28);
+};
+
+/// See mixedprec/convert.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_quantize_args {
+    pub struct_size: u32,
+    pub flags: u32,
+    pub rounding: i32,
+    pub microbatch: i32,
+    pub seed: u64,
+    pub uid: u64,
+    pub step: u64,
+    pub first_element: i64,
+    pub amax_pointer: *mut f32,
+}
+
+impl mp_quantize_args {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_quantize_args>() as u32,
+        flags: 0,
+        rounding: 0,
+        microbatch: 0,
+        seed: 0,
+        uid: 0,
+        step: 0,
+        first_element: 0,
+        amax_pointer: core::ptr::null_mut(),
+    };
+}
+
+impl Default for mp_quantize_args {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_quantize_args>() == 56);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_quantize_args, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_quantize_args, flags) == 4);
+    assert!(core::mem::offset_of!(mp_quantize_args, rounding) == 8);
+    assert!(core::mem::offset_of!(mp_quantize_args, microbatch) == 12);
+    assert!(core::mem::offset_of!(mp_quantize_args, seed) == 16);
+    assert!(core::mem::offset_of!(mp_quantize_args, uid) == 24);
+    assert!(core::mem::offset_of!(mp_quantize_args, step) == 32);
+    assert!(core::mem::offset_of!(mp_quantize_args, first_element) == 40);
+    assert!(core::mem::offset_of!(mp_quantize_args, amax_pointer) == 48);
+};
+
+/// See mixedprec/convert.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_quantized_memory {
+    pub struct_size: u32,
+    pub dtype: i32,
+    pub rows: i64,
+    pub columns: i64,
+    pub codes: *mut c_void,
+    pub transposed: *mut c_void,
+    pub scale_inv: *mut c_void,
+    pub amax: *mut f32,
+}
+
+impl mp_quantized_memory {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_quantized_memory>() as u32,
+        dtype: 0,
+        rows: 0,
+        columns: 0,
+        codes: core::ptr::null_mut(),
+        transposed: core::ptr::null_mut(),
+        scale_inv: core::ptr::null_mut(),
+        amax: core::ptr::null_mut(),
+    };
+}
+
+impl Default for mp_quantized_memory {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_quantized_memory>() == 56);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_quantized_memory, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_quantized_memory, dtype) == 4);
+    assert!(core::mem::offset_of!(mp_quantized_memory, rows) == 8);
+    assert!(core::mem::offset_of!(mp_quantized_memory, columns) == 16);
+    assert!(core::mem::offset_of!(mp_quantized_memory, codes) == 24);
+    assert!(core::mem::offset_of!(mp_quantized_memory, transposed) == 32);
+    assert!(core::mem::offset_of!(mp_quantized_memory, scale_inv) == 40);
+    assert!(core::mem::offset_of!(mp_quantized_memory, amax) == 48);
+};
+
 /// See mixedprec/gemm.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -1127,25 +1307,25 @@ pub struct mp_param_group_desc {
     pub eps: f64,
     pub weight_decay: f64,
     pub rule: i32,
-    pub reserved: i32,
-    pub exp_avg_format: *const c_char,
-    pub exp_avg_sq_format: *const c_char,
+    pub hyper_count: i32,
+    pub hypers: *const mp_hyper,
+    pub state_formats: [*const c_char; 4],
 }
 
 impl mp_param_group_desc {
     /// The defaults of the header's initializer.
     pub const INIT: Self = Self {
         struct_size: core::mem::size_of::<mp_param_group_desc>() as u32,
-        flags: 256,
-        lr: 0.001,
-        beta1: 0.9,
-        beta2: 0.999,
-        eps: 1e-08,
+        flags: 0,
+        lr: 0.0,
+        beta1: 0.0,
+        beta2: 0.0,
+        eps: 0.0,
         weight_decay: 0.0,
         rule: 0,
-        reserved: 0,
-        exp_avg_format: core::ptr::null(),
-        exp_avg_sq_format: core::ptr::null(),
+        hyper_count: 0,
+        hypers: core::ptr::null(),
+        state_formats: [core::ptr::null(); 4],
     };
 }
 
@@ -1155,7 +1335,7 @@ impl Default for mp_param_group_desc {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_param_group_desc>() == 72);
+const _: () = assert!(core::mem::size_of::<mp_param_group_desc>() == 96);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_param_group_desc, struct_size) == 0);
@@ -1166,9 +1346,9 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_param_group_desc, eps) == 32);
     assert!(core::mem::offset_of!(mp_param_group_desc, weight_decay) == 40);
     assert!(core::mem::offset_of!(mp_param_group_desc, rule) == 48);
-    assert!(core::mem::offset_of!(mp_param_group_desc, reserved) == 52);
-    assert!(core::mem::offset_of!(mp_param_group_desc, exp_avg_format) == 56);
-    assert!(core::mem::offset_of!(mp_param_group_desc, exp_avg_sq_format) == 64);
+    assert!(core::mem::offset_of!(mp_param_group_desc, hyper_count) == 52);
+    assert!(core::mem::offset_of!(mp_param_group_desc, hypers) == 56);
+    assert!(core::mem::offset_of!(mp_param_group_desc, state_formats) == 64);
 };
 
 /// See mixedprec/optimizer.h.
@@ -1210,327 +1390,6 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_param_desc, param) == 16);
     assert!(core::mem::offset_of!(mp_param_desc, grad) == 24);
     assert!(core::mem::offset_of!(mp_param_desc, init_fp32) == 32);
-};
-
-/// See mixedprec/optimizer.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct mp_optimizer_stats {
-    pub struct_size: u32,
-    pub found_inf: u32,
-    pub step: i64,
-    pub skipped_steps: i64,
-    pub grad_norm: f64,
-    pub grad_mul: f64,
-    pub outlier_steps: i64,
-    pub grad_norm_z: f64,
-    pub loss_z: f64,
-}
-
-impl mp_optimizer_stats {
-    /// The defaults of the header's initializer.
-    pub const INIT: Self = Self {
-        struct_size: core::mem::size_of::<mp_optimizer_stats>() as u32,
-        found_inf: 0,
-        step: 0,
-        skipped_steps: 0,
-        grad_norm: 0.0,
-        grad_mul: 0.0,
-        outlier_steps: 0,
-        grad_norm_z: 0.0,
-        loss_z: 0.0,
-    };
-}
-
-impl Default for mp_optimizer_stats {
-    fn default() -> Self {
-        Self::INIT
-    }
-}
-
-const _: () = assert!(core::mem::size_of::<mp_optimizer_stats>() == 64);
-#[cfg(has_offset_of)]
-const _: () = {
-    assert!(core::mem::offset_of!(mp_optimizer_stats, struct_size) == 0);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, found_inf) == 4);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, step) == 8);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, skipped_steps) == 16);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, grad_norm) == 24);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, grad_mul) == 32);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, outlier_steps) == 40);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, grad_norm_z) == 48);
-    assert!(core::mem::offset_of!(mp_optimizer_stats, loss_z) == 56);
-};
-
-/// See mixedprec/optimizer.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct mp_step_slot {
-    pub struct_size: u32,
-    pub flags: u32,
-    pub count: i64,
-    pub uid: u64,
-    pub first_element: i64,
-    pub param: mp_array,
-    pub grad: mp_array,
-    pub master: mp_array,
-    pub compensation: mp_array,
-    pub states: [mp_array; 4],
-}
-
-impl mp_step_slot {
-    /// The defaults of the header's initializer.
-    pub const INIT: Self = Self {
-        struct_size: core::mem::size_of::<mp_step_slot>() as u32,
-        flags: 0,
-        count: 0,
-        uid: 0,
-        first_element: 0,
-        param: mp_array::INIT,
-        grad: mp_array::INIT,
-        master: mp_array::INIT,
-        compensation: mp_array::INIT,
-        states: [mp_array::INIT; 4],
-    };
-}
-
-impl Default for mp_step_slot {
-    fn default() -> Self {
-        Self::INIT
-    }
-}
-
-const _: () = assert!(core::mem::size_of::<mp_step_slot>() == 288);
-#[cfg(has_offset_of)]
-const _: () = {
-    assert!(core::mem::offset_of!(mp_step_slot, struct_size) == 0);
-    assert!(core::mem::offset_of!(mp_step_slot, flags) == 4);
-    assert!(core::mem::offset_of!(mp_step_slot, count) == 8);
-    assert!(core::mem::offset_of!(mp_step_slot, uid) == 16);
-    assert!(core::mem::offset_of!(mp_step_slot, first_element) == 24);
-    assert!(core::mem::offset_of!(mp_step_slot, param) == 32);
-    assert!(core::mem::offset_of!(mp_step_slot, grad) == 64);
-    assert!(core::mem::offset_of!(mp_step_slot, master) == 96);
-    assert!(core::mem::offset_of!(mp_step_slot, compensation) == 128);
-    assert!(core::mem::offset_of!(mp_step_slot, states) == 160);
-};
-
-/// See mixedprec/optimizer.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct mp_step_args {
-    pub struct_size: u32,
-    pub flags: u32,
-    pub step: i64,
-    pub seed: u64,
-    pub lr: f64,
-    pub beta1: f64,
-    pub beta2: f64,
-    pub eps: f64,
-    pub weight_decay: f64,
-    pub max_grad_norm: f64,
-    pub grad_scale: f64,
-    pub lr_pointer: *const f32,
-    pub grad_scale_pointer: *const f32,
-    pub rule: i32,
-    pub reserved: i32,
-    pub step_pointer: *mut i64,
-    pub hyper_pointer: *const f64,
-    pub grad_mul_pointer: *const f32,
-}
-
-impl mp_step_args {
-    /// The defaults of the header's initializer.
-    pub const INIT: Self = Self {
-        struct_size: core::mem::size_of::<mp_step_args>() as u32,
-        flags: 256,
-        step: 1,
-        seed: 0,
-        lr: 0.001,
-        beta1: 0.9,
-        beta2: 0.999,
-        eps: 1e-08,
-        weight_decay: 0.0,
-        max_grad_norm: 0.0,
-        grad_scale: 1.0,
-        lr_pointer: core::ptr::null(),
-        grad_scale_pointer: core::ptr::null(),
-        rule: 0,
-        reserved: 0,
-        step_pointer: core::ptr::null_mut(),
-        hyper_pointer: core::ptr::null(),
-        grad_mul_pointer: core::ptr::null(),
-    };
-}
-
-impl Default for mp_step_args {
-    fn default() -> Self {
-        Self::INIT
-    }
-}
-
-const _: () = assert!(core::mem::size_of::<mp_step_args>() == 128);
-#[cfg(has_offset_of)]
-const _: () = {
-    assert!(core::mem::offset_of!(mp_step_args, struct_size) == 0);
-    assert!(core::mem::offset_of!(mp_step_args, flags) == 4);
-    assert!(core::mem::offset_of!(mp_step_args, step) == 8);
-    assert!(core::mem::offset_of!(mp_step_args, seed) == 16);
-    assert!(core::mem::offset_of!(mp_step_args, lr) == 24);
-    assert!(core::mem::offset_of!(mp_step_args, beta1) == 32);
-    assert!(core::mem::offset_of!(mp_step_args, beta2) == 40);
-    assert!(core::mem::offset_of!(mp_step_args, eps) == 48);
-    assert!(core::mem::offset_of!(mp_step_args, weight_decay) == 56);
-    assert!(core::mem::offset_of!(mp_step_args, max_grad_norm) == 64);
-    assert!(core::mem::offset_of!(mp_step_args, grad_scale) == 72);
-    assert!(core::mem::offset_of!(mp_step_args, lr_pointer) == 80);
-    assert!(core::mem::offset_of!(mp_step_args, grad_scale_pointer) == 88);
-    assert!(core::mem::offset_of!(mp_step_args, rule) == 96);
-    assert!(core::mem::offset_of!(mp_step_args, reserved) == 100);
-    assert!(core::mem::offset_of!(mp_step_args, step_pointer) == 104);
-    assert!(core::mem::offset_of!(mp_step_args, hyper_pointer) == 112);
-    assert!(core::mem::offset_of!(mp_step_args, grad_mul_pointer) == 120);
-};
-
-/// See mixedprec/quant.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct mp_quant_desc {
-    pub struct_size: u32,
-    pub flags: u32,
-    pub scaling: i32,
-    pub rule: i32,
-    pub amax_epsilon: f64,
-    pub margin: i32,
-    pub reserved: i32,
-}
-
-impl mp_quant_desc {
-    /// The defaults of the header's initializer.
-    pub const INIT: Self = Self {
-        struct_size: core::mem::size_of::<mp_quant_desc>() as u32,
-        flags: 0,
-        scaling: 0,
-        rule: 0,
-        amax_epsilon: 0.0,
-        margin: 0,
-        reserved: 0,
-    };
-}
-
-impl Default for mp_quant_desc {
-    fn default() -> Self {
-        Self::INIT
-    }
-}
-
-const _: () = assert!(core::mem::size_of::<mp_quant_desc>() == 32);
-#[cfg(has_offset_of)]
-const _: () = {
-    assert!(core::mem::offset_of!(mp_quant_desc, struct_size) == 0);
-    assert!(core::mem::offset_of!(mp_quant_desc, flags) == 4);
-    assert!(core::mem::offset_of!(mp_quant_desc, scaling) == 8);
-    assert!(core::mem::offset_of!(mp_quant_desc, rule) == 12);
-    assert!(core::mem::offset_of!(mp_quant_desc, amax_epsilon) == 16);
-    assert!(core::mem::offset_of!(mp_quant_desc, margin) == 24);
-    assert!(core::mem::offset_of!(mp_quant_desc, reserved) == 28);
-};
-
-/// See mixedprec/quant.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct mp_quantize_args {
-    pub struct_size: u32,
-    pub flags: u32,
-    pub rounding: i32,
-    pub microbatch: i32,
-    pub seed: u64,
-    pub uid: u64,
-    pub step: u64,
-    pub first_element: i64,
-    pub amax_pointer: *mut f32,
-}
-
-impl mp_quantize_args {
-    /// The defaults of the header's initializer.
-    pub const INIT: Self = Self {
-        struct_size: core::mem::size_of::<mp_quantize_args>() as u32,
-        flags: 0,
-        rounding: 0,
-        microbatch: 0,
-        seed: 0,
-        uid: 0,
-        step: 0,
-        first_element: 0,
-        amax_pointer: core::ptr::null_mut(),
-    };
-}
-
-impl Default for mp_quantize_args {
-    fn default() -> Self {
-        Self::INIT
-    }
-}
-
-const _: () = assert!(core::mem::size_of::<mp_quantize_args>() == 56);
-#[cfg(has_offset_of)]
-const _: () = {
-    assert!(core::mem::offset_of!(mp_quantize_args, struct_size) == 0);
-    assert!(core::mem::offset_of!(mp_quantize_args, flags) == 4);
-    assert!(core::mem::offset_of!(mp_quantize_args, rounding) == 8);
-    assert!(core::mem::offset_of!(mp_quantize_args, microbatch) == 12);
-    assert!(core::mem::offset_of!(mp_quantize_args, seed) == 16);
-    assert!(core::mem::offset_of!(mp_quantize_args, uid) == 24);
-    assert!(core::mem::offset_of!(mp_quantize_args, step) == 32);
-    assert!(core::mem::offset_of!(mp_quantize_args, first_element) == 40);
-    assert!(core::mem::offset_of!(mp_quantize_args, amax_pointer) == 48);
-};
-
-/// See mixedprec/quant.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct mp_quantized_memory {
-    pub struct_size: u32,
-    pub dtype: i32,
-    pub rows: i64,
-    pub columns: i64,
-    pub codes: *mut c_void,
-    pub transposed: *mut c_void,
-    pub scale_inv: *mut c_void,
-    pub amax: *mut f32,
-}
-
-impl mp_quantized_memory {
-    /// The defaults of the header's initializer.
-    pub const INIT: Self = Self {
-        struct_size: core::mem::size_of::<mp_quantized_memory>() as u32,
-        dtype: 0,
-        rows: 0,
-        columns: 0,
-        codes: core::ptr::null_mut(),
-        transposed: core::ptr::null_mut(),
-        scale_inv: core::ptr::null_mut(),
-        amax: core::ptr::null_mut(),
-    };
-}
-
-impl Default for mp_quantized_memory {
-    fn default() -> Self {
-        Self::INIT
-    }
-}
-
-const _: () = assert!(core::mem::size_of::<mp_quantized_memory>() == 56);
-#[cfg(has_offset_of)]
-const _: () = {
-    assert!(core::mem::offset_of!(mp_quantized_memory, struct_size) == 0);
-    assert!(core::mem::offset_of!(mp_quantized_memory, dtype) == 4);
-    assert!(core::mem::offset_of!(mp_quantized_memory, rows) == 8);
-    assert!(core::mem::offset_of!(mp_quantized_memory, columns) == 16);
-    assert!(core::mem::offset_of!(mp_quantized_memory, codes) == 24);
-    assert!(core::mem::offset_of!(mp_quantized_memory, transposed) == 32);
-    assert!(core::mem::offset_of!(mp_quantized_memory, scale_inv) == 40);
-    assert!(core::mem::offset_of!(mp_quantized_memory, amax) == 48);
 };
 
 /// See mixedprec/quant.h.
@@ -1628,11 +1487,10 @@ pub struct mp_memory_report {
     pub weight_bytes: i64,
     pub master_bytes: i64,
     pub grad_bytes: i64,
-    pub exp_avg_bytes: i64,
-    pub exp_avg_sq_bytes: i64,
     pub compensation_bytes: i64,
     pub total_bytes: i64,
     pub reduced_grad_bytes: i64,
+    pub state_bytes: [i64; 16],
 }
 
 impl mp_memory_report {
@@ -1644,11 +1502,10 @@ impl mp_memory_report {
         weight_bytes: 0,
         master_bytes: 0,
         grad_bytes: 0,
-        exp_avg_bytes: 0,
-        exp_avg_sq_bytes: 0,
         compensation_bytes: 0,
         total_bytes: 0,
         reduced_grad_bytes: 0,
+        state_bytes: [0; 16],
     };
 }
 
@@ -1658,7 +1515,7 @@ impl Default for mp_memory_report {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_memory_report>() == 80);
+const _: () = assert!(core::mem::size_of::<mp_memory_report>() == 192);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_memory_report, struct_size) == 0);
@@ -1667,11 +1524,10 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_memory_report, weight_bytes) == 16);
     assert!(core::mem::offset_of!(mp_memory_report, master_bytes) == 24);
     assert!(core::mem::offset_of!(mp_memory_report, grad_bytes) == 32);
-    assert!(core::mem::offset_of!(mp_memory_report, exp_avg_bytes) == 40);
-    assert!(core::mem::offset_of!(mp_memory_report, exp_avg_sq_bytes) == 48);
-    assert!(core::mem::offset_of!(mp_memory_report, compensation_bytes) == 56);
-    assert!(core::mem::offset_of!(mp_memory_report, total_bytes) == 64);
-    assert!(core::mem::offset_of!(mp_memory_report, reduced_grad_bytes) == 72);
+    assert!(core::mem::offset_of!(mp_memory_report, compensation_bytes) == 40);
+    assert!(core::mem::offset_of!(mp_memory_report, total_bytes) == 48);
+    assert!(core::mem::offset_of!(mp_memory_report, reduced_grad_bytes) == 56);
+    assert!(core::mem::offset_of!(mp_memory_report, state_bytes) == 64);
 };
 
 /// See mixedprec/reduce.h.
@@ -1754,6 +1610,35 @@ const _: () = {
 /// See mixedprec/rule.h.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
+pub struct mp_hyper {
+    pub name: *const c_char,
+    pub value: f64,
+}
+
+impl mp_hyper {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        name: core::ptr::null(),
+        value: 0.0,
+    };
+}
+
+impl Default for mp_hyper {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_hyper>() == 16);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_hyper, name) == 0);
+    assert!(core::mem::offset_of!(mp_hyper, value) == 8);
+};
+
+/// See mixedprec/rule.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
 pub struct mp_rule_info {
     pub struct_size: u32,
     pub corrects_bias: i32,
@@ -1796,6 +1681,8 @@ pub struct mp_rule_state {
     pub struct_size: u32,
     pub is_signed: i32,
     pub name: *const c_char,
+    pub number: i32,
+    pub reserved: i32,
 }
 
 impl mp_rule_state {
@@ -1804,6 +1691,8 @@ impl mp_rule_state {
         struct_size: core::mem::size_of::<mp_rule_state>() as u32,
         is_signed: 0,
         name: core::ptr::null(),
+        number: 0,
+        reserved: 0,
     };
 }
 
@@ -1813,12 +1702,14 @@ impl Default for mp_rule_state {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_rule_state>() == 16);
+const _: () = assert!(core::mem::size_of::<mp_rule_state>() == 24);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_rule_state, struct_size) == 0);
     assert!(core::mem::offset_of!(mp_rule_state, is_signed) == 4);
     assert!(core::mem::offset_of!(mp_rule_state, name) == 8);
+    assert!(core::mem::offset_of!(mp_rule_state, number) == 16);
+    assert!(core::mem::offset_of!(mp_rule_state, reserved) == 20);
 };
 
 /// See mixedprec/rule.h.
@@ -1982,8 +1873,8 @@ impl mp_sharding_desc {
     /// The defaults of the header's initializer.
     pub const INIT: Self = Self {
         struct_size: core::mem::size_of::<mp_sharding_desc>() as u32,
-        flags: 4,
-        stage: 1,
+        flags: 0,
+        stage: 0,
         kind: 0,
         bucket_elements: 0,
         wire_dtype: 0,
@@ -2071,8 +1962,7 @@ pub struct mp_planned_tensor {
     pub count: i64,
     pub rule: i32,
     pub ndim: i32,
-    pub exp_avg_format: *const c_char,
-    pub exp_avg_sq_format: *const c_char,
+    pub state_formats: [*const c_char; 4],
 }
 
 impl mp_planned_tensor {
@@ -2083,8 +1973,7 @@ impl mp_planned_tensor {
         count: 0,
         rule: 0,
         ndim: 0,
-        exp_avg_format: core::ptr::null(),
-        exp_avg_sq_format: core::ptr::null(),
+        state_formats: [core::ptr::null(); 4],
     };
 }
 
@@ -2094,7 +1983,7 @@ impl Default for mp_planned_tensor {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_planned_tensor>() == 40);
+const _: () = assert!(core::mem::size_of::<mp_planned_tensor>() == 56);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_planned_tensor, struct_size) == 0);
@@ -2102,8 +1991,190 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_planned_tensor, count) == 8);
     assert!(core::mem::offset_of!(mp_planned_tensor, rule) == 16);
     assert!(core::mem::offset_of!(mp_planned_tensor, ndim) == 20);
-    assert!(core::mem::offset_of!(mp_planned_tensor, exp_avg_format) == 24);
-    assert!(core::mem::offset_of!(mp_planned_tensor, exp_avg_sq_format) == 32);
+    assert!(core::mem::offset_of!(mp_planned_tensor, state_formats) == 24);
+};
+
+/// See mixedprec/step.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_optimizer_stats {
+    pub struct_size: u32,
+    pub found_inf: u32,
+    pub step: i64,
+    pub skipped_steps: i64,
+    pub grad_norm: f64,
+    pub grad_mul: f64,
+    pub outlier_steps: i64,
+    pub grad_norm_z: f64,
+    pub loss_z: f64,
+}
+
+impl mp_optimizer_stats {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_optimizer_stats>() as u32,
+        found_inf: 0,
+        step: 0,
+        skipped_steps: 0,
+        grad_norm: 0.0,
+        grad_mul: 0.0,
+        outlier_steps: 0,
+        grad_norm_z: 0.0,
+        loss_z: 0.0,
+    };
+}
+
+impl Default for mp_optimizer_stats {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_optimizer_stats>() == 64);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_optimizer_stats, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, found_inf) == 4);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, step) == 8);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, skipped_steps) == 16);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, grad_norm) == 24);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, grad_mul) == 32);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, outlier_steps) == 40);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, grad_norm_z) == 48);
+    assert!(core::mem::offset_of!(mp_optimizer_stats, loss_z) == 56);
+};
+
+/// See mixedprec/step.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_step_slot {
+    pub struct_size: u32,
+    pub flags: u32,
+    pub count: i64,
+    pub uid: u64,
+    pub first_element: i64,
+    pub param: mp_array,
+    pub grad: mp_array,
+    pub master: mp_array,
+    pub compensation: mp_array,
+    pub states: [mp_array; 4],
+}
+
+impl mp_step_slot {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_step_slot>() as u32,
+        flags: 0,
+        count: 0,
+        uid: 0,
+        first_element: 0,
+        param: mp_array::INIT,
+        grad: mp_array::INIT,
+        master: mp_array::INIT,
+        compensation: mp_array::INIT,
+        states: [mp_array::INIT; 4],
+    };
+}
+
+impl Default for mp_step_slot {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_step_slot>() == 288);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_step_slot, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_step_slot, flags) == 4);
+    assert!(core::mem::offset_of!(mp_step_slot, count) == 8);
+    assert!(core::mem::offset_of!(mp_step_slot, uid) == 16);
+    assert!(core::mem::offset_of!(mp_step_slot, first_element) == 24);
+    assert!(core::mem::offset_of!(mp_step_slot, param) == 32);
+    assert!(core::mem::offset_of!(mp_step_slot, grad) == 64);
+    assert!(core::mem::offset_of!(mp_step_slot, master) == 96);
+    assert!(core::mem::offset_of!(mp_step_slot, compensation) == 128);
+    assert!(core::mem::offset_of!(mp_step_slot, states) == 160);
+};
+
+/// See mixedprec/step.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct mp_step_args {
+    pub struct_size: u32,
+    pub flags: u32,
+    pub step: i64,
+    pub seed: u64,
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    pub max_grad_norm: f64,
+    pub grad_scale: f64,
+    pub lr_pointer: *const f32,
+    pub grad_scale_pointer: *const f32,
+    pub rule: i32,
+    pub hyper_count: i32,
+    pub hypers: *const mp_hyper,
+    pub step_pointer: *mut i64,
+    pub hyper_pointer: *const f64,
+    pub grad_mul_pointer: *const f32,
+}
+
+impl mp_step_args {
+    /// The defaults of the header's initializer.
+    pub const INIT: Self = Self {
+        struct_size: core::mem::size_of::<mp_step_args>() as u32,
+        flags: 0,
+        step: 1,
+        seed: 0,
+        lr: 0.0,
+        beta1: 0.0,
+        beta2: 0.0,
+        eps: 0.0,
+        weight_decay: 0.0,
+        max_grad_norm: 0.0,
+        grad_scale: 0.0,
+        lr_pointer: core::ptr::null(),
+        grad_scale_pointer: core::ptr::null(),
+        rule: 0,
+        hyper_count: 0,
+        hypers: core::ptr::null(),
+        step_pointer: core::ptr::null_mut(),
+        hyper_pointer: core::ptr::null(),
+        grad_mul_pointer: core::ptr::null(),
+    };
+}
+
+impl Default for mp_step_args {
+    fn default() -> Self {
+        Self::INIT
+    }
+}
+
+const _: () = assert!(core::mem::size_of::<mp_step_args>() == 136);
+#[cfg(has_offset_of)]
+const _: () = {
+    assert!(core::mem::offset_of!(mp_step_args, struct_size) == 0);
+    assert!(core::mem::offset_of!(mp_step_args, flags) == 4);
+    assert!(core::mem::offset_of!(mp_step_args, step) == 8);
+    assert!(core::mem::offset_of!(mp_step_args, seed) == 16);
+    assert!(core::mem::offset_of!(mp_step_args, lr) == 24);
+    assert!(core::mem::offset_of!(mp_step_args, beta1) == 32);
+    assert!(core::mem::offset_of!(mp_step_args, beta2) == 40);
+    assert!(core::mem::offset_of!(mp_step_args, eps) == 48);
+    assert!(core::mem::offset_of!(mp_step_args, weight_decay) == 56);
+    assert!(core::mem::offset_of!(mp_step_args, max_grad_norm) == 64);
+    assert!(core::mem::offset_of!(mp_step_args, grad_scale) == 72);
+    assert!(core::mem::offset_of!(mp_step_args, lr_pointer) == 80);
+    assert!(core::mem::offset_of!(mp_step_args, grad_scale_pointer) == 88);
+    assert!(core::mem::offset_of!(mp_step_args, rule) == 96);
+    assert!(core::mem::offset_of!(mp_step_args, hyper_count) == 100);
+    assert!(core::mem::offset_of!(mp_step_args, hypers) == 104);
+    assert!(core::mem::offset_of!(mp_step_args, step_pointer) == 112);
+    assert!(core::mem::offset_of!(mp_step_args, hyper_pointer) == 120);
+    assert!(core::mem::offset_of!(mp_step_args, grad_mul_pointer) == 128);
 };
 
 /// See mixedprec/tensor.h.
@@ -2148,50 +2219,6 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_tensor_desc, shape) == 16);
     assert!(core::mem::offset_of!(mp_tensor_desc, device_kind) == 80);
     assert!(core::mem::offset_of!(mp_tensor_desc, device_index) == 84);
-};
-
-/// See mixedprec/tensor.h.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct mp_cast_desc {
-    pub struct_size: u32,
-    pub flags: u32,
-    pub rounding: i32,
-    pub microbatch: i32,
-    pub seed: u64,
-    pub uid: u64,
-    pub step: u64,
-}
-
-impl mp_cast_desc {
-    /// The defaults of the header's initializer.
-    pub const INIT: Self = Self {
-        struct_size: core::mem::size_of::<mp_cast_desc>() as u32,
-        flags: 0,
-        rounding: 0,
-        microbatch: 0,
-        seed: 0,
-        uid: 0,
-        step: 0,
-    };
-}
-
-impl Default for mp_cast_desc {
-    fn default() -> Self {
-        Self::INIT
-    }
-}
-
-const _: () = assert!(core::mem::size_of::<mp_cast_desc>() == 40);
-#[cfg(has_offset_of)]
-const _: () = {
-    assert!(core::mem::offset_of!(mp_cast_desc, struct_size) == 0);
-    assert!(core::mem::offset_of!(mp_cast_desc, flags) == 4);
-    assert!(core::mem::offset_of!(mp_cast_desc, rounding) == 8);
-    assert!(core::mem::offset_of!(mp_cast_desc, microbatch) == 12);
-    assert!(core::mem::offset_of!(mp_cast_desc, seed) == 16);
-    assert!(core::mem::offset_of!(mp_cast_desc, uid) == 24);
-    assert!(core::mem::offset_of!(mp_cast_desc, step) == 32);
 };
 
 /// See mixedprec/watch.h.
@@ -2465,6 +2492,20 @@ extern "C" {
     /// "candidates" for each operation the names of its implementations, the one asked first at the beginning.
     pub fn mp_context_describe(context: *const mp_context, buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
 
+    /// mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
+    pub fn mp_tensor_cast_pointers(context: *mut mp_context, queue: *mut mp_queue, source: *const c_void, source_dtype: i32, destination: *mut c_void, destination_dtype: i32, count: i64, desc: *const mp_cast_desc) -> mp_status;
+
+    /// How many scales a matrix has.
+    pub fn mp_tensor_get_scale_grid(quant: *const mp_quant_desc, rows: i64, columns: i64, grid_rows: *mut i64, grid_columns: *mut i64, dtype: *mut i32) -> mp_status;
+
+    /// mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+    /// returns.
+    pub fn mp_tensor_quantize_pointers(context: *mut mp_context, queue: *mut mp_queue, source: *const c_void, source_dtype: i32, quant: *const mp_quant_desc, destination: *const mp_quantized_memory, args: *const mp_quantize_args) -> mp_status;
+
+    /// mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
+    /// returns.
+    pub fn mp_tensor_dequantize_pointers(context: *mut mp_context, queue: *mut mp_queue, source: *const mp_quantized_memory, quant: *const mp_quant_desc, destination: *mut c_void, destination_dtype: i32) -> mp_status;
+
     /// Takes over a DLPack tensor without copying. Takes ownership on success and on failure: the producer's
     /// deleter runs when the tensor and the work on it end (as an mp_deleter_fn), or at once on failure (also for a major version
     /// other than 1, after which nothing else of the struct is read). Accepts NULL strides, byte_offset, and any strides that are
@@ -2580,10 +2621,6 @@ extern "C" {
     /// Puts back what mp_linear_get_scaling copied out of a layer of the same recipe. Blocks.
     pub fn mp_linear_set_scaling(linear: *mut mp_linear, data: *const c_void, bytes: usize) -> mp_status;
 
-    /// One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
-    /// kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
-    pub fn mp_optimizer_step_pointers(context: *mut mp_context, queue: *mut mp_queue, args: *const mp_step_args, slots: *const mp_step_slot, slot_count: i64, scaler: *mut mp_scaler, stats: *mut mp_optimizer_stats) -> mp_status;
-
     /// Makes an optimizer without groups. Freezes the recipe.
     pub fn mp_optimizer_create(context: *mut mp_context, recipe: *mut mp_recipe, desc: *const mp_optimizer_desc, out: *mut *mut mp_optimizer) -> mp_status;
 
@@ -2643,25 +2680,6 @@ extern "C" {
 
     /// 1 where the last step was skipped, else 0, likewise.
     pub fn mp_optimizer_get_found_inf_tensor(optimizer: *mut mp_optimizer, out: *mut *mut mp_tensor) -> mp_status;
-
-    /// Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
-    /// steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
-    pub fn mp_step_plan_create(context: *mut mp_context, args: *const mp_step_args, slots: *const mp_step_slot, slot_count: i64, out: *mut *mut mp_step_plan) -> mp_status;
-
-    /// A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
-    pub fn mp_step_plan_run(plan: *mut mp_step_plan, queue: *mut mp_queue, scaler: *mut mp_scaler) -> mp_status;
-
-    /// Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
-    pub fn mp_step_plan_set_args(plan: *mut mp_step_plan, queue: *mut mp_queue, args: *const mp_step_args) -> mp_status;
-
-    /// What the plan was told last.
-    pub fn mp_step_plan_get_args(plan: *const mp_step_plan, args: *mut mp_step_args) -> mp_status;
-
-    /// What the last run did, and the steps taken so far. Blocks.
-    pub fn mp_step_plan_get_stats(plan: *mut mp_step_plan, queue: *mut mp_queue, stats: *mut mp_optimizer_stats) -> mp_status;
-
-    /// Gives the caller's reference back.
-    pub fn mp_step_plan_destroy(plan: *mut mp_step_plan);
 
     /// Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
     /// tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
@@ -2748,20 +2766,9 @@ extern "C" {
     /// fp8_e4m3. The handle shares their memory, which changes with every quantization.
     pub fn mp_tensor_get_scales(tensor: *const mp_tensor, out: *mut *mut mp_tensor) -> mp_status;
 
-    /// How many scales a matrix has.
-    pub fn mp_tensor_get_scale_grid(quant: *const mp_quant_desc, rows: i64, columns: i64, grid_rows: *mut i64, grid_columns: *mut i64, dtype: *mut i32) -> mp_status;
-
     /// Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
     /// holds for all three pieces.
     pub fn mp_tensor_wrap_quantized(context: *mut mp_context, desc: *const mp_tensor_desc, quant: *const mp_quant_desc, codes: *mut c_void, scale_inv: *mut c_void, amax: *mut f32, deleter: mp_deleter_fn, payload: *mut c_void, out: *mut *mut mp_tensor) -> mp_status;
-
-    /// mp_tensor_quantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-    /// returns.
-    pub fn mp_tensor_quantize_pointers(context: *mut mp_context, queue: *mut mp_queue, source: *const c_void, source_dtype: i32, quant: *const mp_quant_desc, destination: *const mp_quantized_memory, args: *const mp_quantize_args) -> mp_status;
-
-    /// mp_tensor_dequantize straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it
-    /// returns.
-    pub fn mp_tensor_dequantize_pointers(context: *mut mp_context, queue: *mut mp_queue, source: *const mp_quantized_memory, quant: *const mp_quant_desc, destination: *mut c_void, destination_dtype: i32) -> mp_status;
 
     /// How a tensor is quantized.
     pub fn mp_tensor_get_quant_desc(tensor: *const mp_tensor, desc: *mut mp_quant_desc) -> mp_status;
@@ -2907,6 +2914,9 @@ extern "C" {
 
     /// One of the hyperparameters that a rule reads.
     pub fn mp_rule_get_hyper(rule: i32, index: i32, hyper: *mut mp_rule_hyper) -> mp_status;
+
+    /// The name of a state.
+    pub fn mp_rule_state_name(state: i32) -> *const c_char;
 
     /// Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
     pub fn mp_saved_create(linear: *mut mp_linear, out: *mut *mut mp_saved) -> mp_status;
@@ -3076,6 +3086,29 @@ extern "C" {
     /// Copy of mp_last_error_message() into the caller's memory, for languages that cannot borrow.
     pub fn mp_last_error_copy(buffer: *mut c_char, capacity: usize, needed: *mut usize) -> mp_status;
 
+    /// One step straight on the caller's memory: no tensors, no recipe, no state in the library. The same
+    /// kernel and bits as mp_optimizer_step. Enqueues; on the host everything is done when it returns.
+    pub fn mp_optimizer_step_pointers(context: *mut mp_context, queue: *mut mp_queue, args: *const mp_step_args, slots: *const mp_step_slot, slot_count: i64, scaler: *mut mp_scaler, stats: *mut mp_optimizer_stats) -> mp_status;
+
+    /// Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
+    /// steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
+    pub fn mp_step_plan_create(context: *mut mp_context, args: *const mp_step_args, slots: *const mp_step_slot, slot_count: i64, out: *mut *mut mp_step_plan) -> mp_status;
+
+    /// A step, with the bits of mp_optimizer_step_pointers. t grows with every step that is taken. Enqueues; allocates nothing.
+    pub fn mp_step_plan_run(plan: *mut mp_step_plan, queue: *mut mp_queue, scaler: *mut mp_scaler) -> mp_status;
+
+    /// Other hyperparameters, from the next run on. What changes every step is better given by hyper_pointer or lr_pointer. Blocks.
+    pub fn mp_step_plan_set_args(plan: *mut mp_step_plan, queue: *mut mp_queue, args: *const mp_step_args) -> mp_status;
+
+    /// What the plan was told last.
+    pub fn mp_step_plan_get_args(plan: *const mp_step_plan, args: *mut mp_step_args) -> mp_status;
+
+    /// What the last run did, and the steps taken so far. Blocks.
+    pub fn mp_step_plan_get_stats(plan: *mut mp_step_plan, queue: *mut mp_queue, stats: *mut mp_optimizer_stats) -> mp_status;
+
+    /// Gives the caller's reference back.
+    pub fn mp_step_plan_destroy(plan: *mut mp_step_plan);
+
     /// Makes a tensor in the library's memory, 64-byte aligned, all zero bytes.
     pub fn mp_tensor_create(context: *mut mp_context, desc: *const mp_tensor_desc, out: *mut *mut mp_tensor) -> mp_status;
 
@@ -3116,9 +3149,6 @@ extern "C" {
 
     /// The tensor's memory: a borrowed pointer, on its device, valid as long as the tensor.
     pub fn mp_tensor_get_data(tensor: *const mp_tensor, data: *mut *mut c_void) -> mp_status;
-
-    /// mp_tensor_cast straight on the caller's memory, with the same bits. Enqueues; on the host everything is done when it returns.
-    pub fn mp_tensor_cast_pointers(context: *mut mp_context, queue: *mut mp_queue, source: *const c_void, source_dtype: i32, destination: *mut c_void, destination_dtype: i32, count: i64, desc: *const mp_cast_desc) -> mp_status;
 
     /// Largest absolute value. NaN wins over everything and infinity over every number; 0 for no elements.
     /// Enqueues.

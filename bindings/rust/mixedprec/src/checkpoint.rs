@@ -2,8 +2,10 @@
 //! Checkpoints: everything that the next step depends on, saved and loaded.
 use crate::error::{c_path, call, call_status, callback, text, Result};
 use crate::handle::{Handle, Keeps};
+use crate::rule::by_state;
 use crate::{c_string, sys, Comm, Context, Element, Linear, Optimizer, Scaler};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::mem::size_of_val;
 use std::path::Path;
@@ -33,7 +35,7 @@ pub struct Load {
 }
 
 /// What a checkpoint is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct CheckpointInfo {
     /// Version of the format.
@@ -56,10 +58,8 @@ pub struct CheckpointInfo {
     pub converted: bool,
     /// Largest difference of a weight then, and the root of the mean of squares.
     pub weight_error: (f64, f64),
-    /// Of a first moment.
-    pub exp_avg_error: (f64, f64),
-    /// Of a second moment.
-    pub exp_avg_sq_error: (f64, f64),
+    /// Of states by name, such as "exp_avg".
+    pub state_error: BTreeMap<&'static str, (f64, f64)>,
 }
 
 impl CheckpointInfo {
@@ -75,8 +75,7 @@ impl CheckpointInfo {
             seed: raw.seed,
             converted: raw.converted != 0,
             weight_error: (raw.weight_largest_error, raw.weight_rms_error),
-            exp_avg_error: (raw.exp_avg_largest_error, raw.exp_avg_rms_error),
-            exp_avg_sq_error: (raw.exp_avg_sq_largest_error, raw.exp_avg_sq_rms_error),
+            state_error: by_state(raw.state_largest_error.into_iter().zip(raw.state_rms_error)),
         }
     }
 }

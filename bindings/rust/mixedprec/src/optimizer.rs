@@ -5,108 +5,19 @@ use crate::error::{call, copied, invalid, number, text, Result};
 use crate::handle::{Handle, Keeps};
 use crate::tensor::raw_or_null;
 use crate::{
-    c_string, sys, Comm, Context, DeviceKind, Linear, MemoryReport, Queue, Recipe, Scaler, Sharding, Tensor,
+    c_string, sys, Comm, Context, DeviceKind, Hyperparameters, Linear, MemoryReport, Queue, Recipe, Rule, Scaler,
+    Sharding, Tensor,
 };
-use std::ffi::CStr;
-use std::ptr::{null, null_mut};
-
-/// What moves the weights, and which states it keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Rule {
-    /// exp_avg and exp_avg_sq; weight decay is decoupled.
-    #[default]
-    AdamW = sys::MP_RULE_ADAMW,
-    /// The same states; weight decay is a part of the gradient (L2).
-    Adam = sys::MP_RULE_ADAM,
-    /// exp_avg; no eps, no bias correction.
-    Lion = sys::MP_RULE_LION,
-}
-
-/// What a rule is told. Each number is meant as it stands, zero too.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Hyperparameters {
-    /// What moves the weights.
-    pub rule: Rule,
-    /// Learning rate.
-    pub lr: f64,
-    /// Decay of the first moment, in [0, 1).
-    pub beta1: f64,
-    /// Decay of the second moment, in [0, 1).
-    pub beta2: f64,
-    /// Added to the root of the second moment.
-    pub eps: f64,
-    /// Weight decay.
-    pub weight_decay: f64,
-    /// The gradient's sign is turned.
-    pub maximize: bool,
-    /// Both bias corrections are 1.
-    pub no_bias_correction: bool,
-}
-
-impl Default for Hyperparameters {
-    fn default() -> Self {
-        Hyperparameters::usual(Rule::default())
-    }
-}
-
-impl Hyperparameters {
-    /// What is usual for a rule, as the library has it; 0 where the rule does not read it.
-    pub fn usual(rule: Rule) -> Self {
-        let mut info = sys::mp_rule_info::INIT;
-        // SAFETY: every Rule is a number of the library's, and the struct is good for the call.
-        unsafe { sys::mp_rule_get_info(rule as i32, &mut info) };
-        let mut usual = Hyperparameters {
-            rule,
-            lr: 0.0,
-            beta1: 0.0,
-            beta2: 0.0,
-            eps: 0.0,
-            weight_decay: 0.0,
-            maximize: false,
-            no_bias_correction: false,
-        };
-        for index in 0..info.hyper_count {
-            let mut hyper = sys::mp_rule_hyper::INIT;
-            // SAFETY: as above; names are static.
-            let name = unsafe {
-                sys::mp_rule_get_hyper(rule as i32, index, &mut hyper);
-                CStr::from_ptr(hyper.name)
-            };
-            match name.to_bytes() {
-                b"lr" => usual.lr = hyper.usual,
-                b"beta1" => usual.beta1 = hyper.usual,
-                b"beta2" => usual.beta2 = hyper.usual,
-                b"eps" => usual.eps = hyper.usual,
-                b"weight_decay" => usual.weight_decay = hyper.usual,
-                _ => {}
-            }
-        }
-        usual
-    }
-
-    /// The usual numbers of Lion.
-    pub fn lion() -> Self {
-        Hyperparameters::usual(Rule::Lion)
-    }
-
-    pub(crate) fn flags(&self) -> u32 {
-        let with = |condition, flag| if condition { flag } else { 0 };
-        sys::MP_HYPERPARAMETERS_EXPLICIT
-            | with(self.maximize, sys::MP_RULE_MAXIMIZE)
-            | with(self.no_bias_correction, sys::MP_RULE_NO_BIAS_CORRECTION)
-    }
-}
+use std::collections::BTreeMap;
+use std::ptr::null_mut;
 
 /// A group of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GroupOptions {
     /// Its numbers.
     pub hyperparameters: Hyperparameters,
-    /// What its first moments are kept in, such as "fp32"; `None`: as the recipe says.
-    pub exp_avg_format: Option<String>,
-    /// Its second moments likewise.
-    pub exp_avg_sq_format: Option<String>,
+    /// What its states are kept in, such as "fp32", by [`Rule::states`]; what is not here, as the recipe says.
+    pub state_formats: BTreeMap<String, String>,
 }
 
 impl From<Hyperparameters> for GroupOptions {
@@ -294,8 +205,8 @@ impl<'a> Optimizer<'a> {
     /// Adds a group and gives its number.
     pub fn add_group(&mut self, options: &GroupOptions) -> Result<i32> {
         let values = &options.hyperparameters;
-        let exp_avg = options.exp_avg_format.as_deref().map(c_string).transpose()?;
-        let exp_avg_sq = options.exp_avg_sq_format.as_deref().map(c_string).transpose()?;
+        let zeros = values.zeros();
+        let (state_formats, _texts) = values.rule.formats(&options.state_formats)?;
         let desc = sys::mp_param_group_desc {
             flags: values.flags(),
             lr: values.lr,
@@ -304,12 +215,13 @@ impl<'a> Optimizer<'a> {
             eps: values.eps,
             weight_decay: values.weight_decay,
             rule: values.rule as i32,
-            exp_avg_format: exp_avg.as_ref().map_or(null(), |text| text.as_ptr()),
-            exp_avg_sq_format: exp_avg_sq.as_ref().map_or(null(), |text| text.as_ptr()),
+            hyper_count: zeros.len() as i32,
+            hypers: zeros.as_ptr(),
+            state_formats,
             ..sys::mp_param_group_desc::INIT
         };
         let mut index = 0;
-        // SAFETY: handle, descriptor and texts are good for the call.
+        // SAFETY: handle, descriptor and what it points to are good for the call.
         call(|| unsafe { sys::mp_optimizer_add_group(self.raw(), &desc, &mut index) })?;
         Ok(index)
     }
@@ -513,17 +425,12 @@ impl<'a> Optimizer<'a> {
         let mut raw = sys::mp_param_group_desc::INIT;
         // SAFETY: handle and struct are good for the call.
         call(|| unsafe { sys::mp_optimizer_get_group(self.raw(), group, &mut raw) })?;
-        let format = |text: *const std::os::raw::c_char| {
-            // SAFETY: NULL, or a static text.
-            (!text.is_null()).then(|| unsafe { copied(text) })
-        };
+        let rule = Rule::from_raw(raw.rule);
+        // SAFETY: static texts.
+        let formats = raw.state_formats.iter().map(|&format| unsafe { copied(format) });
         Ok(GroupOptions {
             hyperparameters: Hyperparameters {
-                rule: match raw.rule {
-                    sys::MP_RULE_ADAM => Rule::Adam,
-                    sys::MP_RULE_LION => Rule::Lion,
-                    _ => Rule::AdamW,
-                },
+                rule,
                 lr: raw.lr,
                 beta1: raw.beta1,
                 beta2: raw.beta2,
@@ -532,8 +439,7 @@ impl<'a> Optimizer<'a> {
                 maximize: raw.flags & sys::MP_RULE_MAXIMIZE != 0,
                 no_bias_correction: raw.flags & sys::MP_RULE_NO_BIAS_CORRECTION != 0,
             },
-            exp_avg_format: format(raw.exp_avg_format),
-            exp_avg_sq_format: format(raw.exp_avg_sq_format),
+            state_formats: rule.states().into_iter().map(str::to_owned).zip(formats).collect(),
         })
     }
 

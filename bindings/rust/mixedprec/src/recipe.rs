@@ -4,8 +4,10 @@ use crate::comm::Traffic;
 use crate::context::Place;
 use crate::error::{c_path, call, copied, number, static_text, text, Result};
 use crate::handle::Handle;
+use crate::rule::by_state;
 use crate::tensor::{expect_elements, sizes};
 use crate::{c_string, sys, Context, DType, Rule, Sharding, Tensor};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::ptr::null;
 
@@ -55,7 +57,7 @@ pub struct Preset {
 }
 
 /// Bytes by class of tensor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
     /// Elements.
@@ -66,10 +68,8 @@ pub struct MemoryReport {
     pub master_bytes: i64,
     /// Main gradients.
     pub grad_bytes: i64,
-    /// First moments.
-    pub exp_avg_bytes: i64,
-    /// Second moments.
-    pub exp_avg_sq_bytes: i64,
+    /// States of rules by name, such as "exp_avg".
+    pub state_bytes: BTreeMap<&'static str, i64>,
     /// Kahan's compensation.
     pub compensation_bytes: i64,
     /// Gradients summed over ranks, in fp32.
@@ -85,8 +85,7 @@ impl MemoryReport {
             weight_bytes: raw.weight_bytes,
             master_bytes: raw.master_bytes,
             grad_bytes: raw.grad_bytes,
-            exp_avg_bytes: raw.exp_avg_bytes,
-            exp_avg_sq_bytes: raw.exp_avg_sq_bytes,
+            state_bytes: by_state(raw.state_bytes),
             compensation_bytes: raw.compensation_bytes,
             reduced_grad_bytes: raw.reduced_grad_bytes,
             total_bytes: raw.total_bytes,
@@ -103,10 +102,8 @@ pub struct PlannedTensor {
     pub weight_dtype: Option<DType>,
     /// Of its group.
     pub rule: Rule,
-    /// What the first moments of its group are kept in; `None`: as the recipe says.
-    pub exp_avg_format: Option<String>,
-    /// Its second moments likewise.
-    pub exp_avg_sq_format: Option<String>,
+    /// What the states of its group are kept in, by [`Rule::states`]; what is not here, as the recipe says.
+    pub state_formats: BTreeMap<String, String>,
     /// Dimensions: vectors are gathered as they are kept. 0: 1 where `weight_dtype` is `Fp32`, else 2.
     pub ndim: i32,
 }
@@ -358,22 +355,18 @@ impl Recipe {
         ranks: usize,
     ) -> Result<(MemoryReport, Traffic)> {
         let (rank, ranks) = (number(rank, "the rank")?, number(ranks, "the number of ranks")?);
-        let text = |format: &Option<String>| format.as_deref().map(c_string).transpose();
-        let formats = tensors
-            .iter()
-            .map(|tensor| Ok((text(&tensor.exp_avg_format)?, text(&tensor.exp_avg_sq_format)?)))
-            .collect::<Result<Vec<_>>>()?;
+        let formats =
+            tensors.iter().map(|tensor| tensor.rule.formats(&tensor.state_formats)).collect::<Result<Vec<_>>>()?;
         let planned = tensors
             .iter()
             .zip(&formats)
-            .map(|(tensor, (exp_avg, exp_avg_sq))| {
+            .map(|(tensor, &(state_formats, _))| {
                 Ok(sys::mp_planned_tensor {
                     weight_dtype: tensor.weight_dtype.map_or(sys::MP_DTYPE_NONE, |dtype| dtype as i32),
                     count: number(tensor.count, "a count")?,
                     rule: tensor.rule as i32,
                     ndim: tensor.ndim,
-                    exp_avg_format: exp_avg.as_ref().map_or(null(), |text| text.as_ptr()),
-                    exp_avg_sq_format: exp_avg_sq.as_ref().map_or(null(), |text| text.as_ptr()),
+                    state_formats,
                     ..sys::mp_planned_tensor::INIT
                 })
             })

@@ -75,10 +75,9 @@ impl Sharding {
     pub(crate) fn raw(&self) -> sys::mp_sharding_desc {
         let with = |condition, flag| if condition { flag } else { 0 };
         sys::mp_sharding_desc {
-            flags: sys::MP_SHARDING_EXPLICIT
-                | with(self.sum_gradients, sys::MP_SHARDING_SUM_GRADIENTS)
+            flags: with(self.sum_gradients, sys::MP_SHARDING_SUM_GRADIENTS)
                 | with(self.no_progress_thread, sys::MP_SHARDING_NO_PROGRESS_THREAD),
-            stage: self.stage,
+            stage: if self.stage == 0 { sys::MP_SHARDING_STAGE_0 } else { self.stage },
             kind: self.kind as i32,
             // More than there can be is as good as the largest number.
             bucket_elements: i64::try_from(self.bucket_elements).unwrap_or(i64::MAX),

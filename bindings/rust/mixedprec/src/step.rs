@@ -3,8 +3,7 @@
 use crate::context::Place;
 use crate::error::{bad_shape, call, Result};
 use crate::handle::{Handle, Keeps};
-use crate::optimizer::{Hyperparameters, Stats};
-use crate::{sys, Bf16, Context, Element, Queue, Scaler};
+use crate::{sys, Bf16, Context, Element, Hyperparameters, Queue, Scaler, Stats};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
@@ -27,10 +26,8 @@ pub struct StepArgs {
     pub zero_grad: bool,
     /// Stochastic rounding of the parameter.
     pub stochastic_param: bool,
-    /// Of the first moment.
-    pub stochastic_exp_avg: bool,
-    /// Of the second moment.
-    pub stochastic_exp_avg_sq: bool,
+    /// Of these states, by [`Rule::states`](crate::Rule::states).
+    pub stochastic_states: &'static [&'static str],
 }
 
 impl Default for StepArgs {
@@ -44,23 +41,25 @@ impl Default for StepArgs {
             check_finite: false,
             zero_grad: false,
             stochastic_param: false,
-            stochastic_exp_avg: false,
-            stochastic_exp_avg_sq: false,
+            stochastic_states: &[],
         }
     }
 }
 
 impl StepArgs {
-    fn raw(&self) -> sys::mp_step_args {
+    /// `zeros` are those of the hyperparameters, which the struct points to.
+    fn raw(&self, zeros: &[sys::mp_hyper]) -> Result<sys::mp_step_args> {
         let with = |condition, flag| if condition { flag } else { 0 };
         let values = &self.hyperparameters;
-        sys::mp_step_args {
-            flags: values.flags()
-                | with(self.check_finite, sys::MP_OPTIMIZER_CHECK_FINITE)
-                | with(self.zero_grad, sys::MP_OPTIMIZER_ZERO_GRAD)
-                | with(self.stochastic_param, sys::MP_STEP_SR_PARAM)
-                | with(self.stochastic_exp_avg, sys::MP_STEP_SR_EXP_AVG)
-                | with(self.stochastic_exp_avg_sq, sys::MP_STEP_SR_EXP_AVG_SQ),
+        let mut flags = values.flags()
+            | with(self.check_finite, sys::MP_OPTIMIZER_CHECK_FINITE)
+            | with(self.zero_grad, sys::MP_OPTIMIZER_ZERO_GRAD)
+            | with(self.stochastic_param, sys::MP_STEP_SR_PARAM);
+        for state in self.stochastic_states {
+            flags |= sys::MP_STEP_SR_STATE << values.rule.place(state)?;
+        }
+        Ok(sys::mp_step_args {
+            flags,
             step: self.step,
             seed: self.seed,
             lr: values.lr,
@@ -71,8 +70,10 @@ impl StepArgs {
             max_grad_norm: self.max_grad_norm,
             grad_scale: self.grad_scale,
             rule: values.rule as i32,
+            hyper_count: zeros.len() as i32,
+            hypers: zeros.as_ptr(),
             ..sys::mp_step_args::INIT
-        }
+        })
     }
 }
 
@@ -225,7 +226,8 @@ pub fn step_slices(
     scaler: Option<&mut Scaler>,
 ) -> Result<Stats> {
     let slots = raw_slots(context, args, slots)?;
-    let raw_args = args.raw();
+    let zeros = args.hyperparameters.zeros();
+    let raw_args = args.raw(&zeros)?;
     let scaler = scaler.map_or(null_mut(), |scaler| scaler.raw());
     let mut stats = sys::mp_optimizer_stats::INIT;
     // SAFETY: each slot's slices are borrowed, have its count and the types it says, and overlap nowhere.
@@ -249,7 +251,8 @@ impl<'a> StepPlan<'a> {
     /// Prepares a step on these slices; `args.step` is t of the first run. For a context of the host alone.
     pub fn new(context: &Context, args: &StepArgs, slots: Vec<Slot<'a>>) -> Result<StepPlan<'a>> {
         let slots = raw_slots(context, args, &slots)?;
-        let raw_args = args.raw();
+        let zeros = args.hyperparameters.zeros();
+        let raw_args = args.raw(&zeros)?;
         // SAFETY: as in `step_slices`, and the slices are borrowed as long as the plan lives.
         let handle = Handle::new(|out| unsafe {
             sys::mp_step_plan_create(context.raw(), &raw_args, slots.as_ptr(), slots.len() as i64, out)
@@ -274,7 +277,8 @@ impl<'a> StepPlan<'a> {
         if args.zero_grad != self.writes_grads {
             return Err(crate::invalid("zero_grad must stay as it was when the plan was made"));
         }
-        let raw = args.raw();
+        let zeros = args.hyperparameters.zeros();
+        let raw = args.raw(&zeros)?;
         // SAFETY: handle and struct are good for the call.
         call(|| unsafe { sys::mp_step_plan_set_args(self.handle.get(), self.place.queue(), &raw) })
     }

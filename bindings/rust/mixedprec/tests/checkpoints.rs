@@ -128,6 +128,7 @@ fn what_is_wrong_changes_nothing() {
     assert_eq!(other.weight.to_bytes().unwrap(), before);
     let info = loader.load(folder.path(), &Load { convert: true, ..Default::default() }).unwrap();
     assert!(info.converted && info.weight_error.0 > 0.0 && info.weight_error.0 < 0.01);
+    assert!(info.state_error["exp_avg"].0 >= info.state_error["exp_avg"].1);
     // Damage is found, and an older checkpoint taken with a note.
     model.step(2.0);
     checkpoint.save(folder.path(), 2).unwrap();

@@ -69,7 +69,7 @@ fn memory_before_anything_is_allocated() {
     let (stage1, counts) = (Sharding::stage(1), [1 << 20, 1 << 20]);
     let whole = recipe.plan_memory(Rule::AdamW, &counts).unwrap();
     let rank = recipe.plan_memory_sharded(Rule::AdamW, &counts, &stage1, 1, 2).unwrap();
-    assert_eq!(rank.exp_avg_bytes * 2, whole.exp_avg_bytes);
+    assert_eq!(rank.state_bytes["exp_avg"] * 2, whole.state_bytes["exp_avg"]);
     assert_eq!(kind(recipe.plan_memory(Rule::Lion, &[usize::MAX])), ErrorKind::InvalidArgument);
     assert_eq!(kind(recipe.plan_memory_sharded(Rule::Lion, &[1], &stage1, 2, 2)), ErrorKind::InvalidArgument);
 }
@@ -82,13 +82,15 @@ fn plans_of_tensors_that_differ() {
     let mut tensors = vec![PlannedTensor::new(1000), kept];
     let stage1 = Sharding::stage(1);
     let (memory, traffic) = recipe.plan_tensors(&tensors, &stage1, 0, 1).unwrap();
-    assert_eq!((memory.weight_bytes, memory.exp_avg_sq_bytes), (2 * 1000 + 4 * 24, 2 * 1000));
+    assert_eq!((memory.weight_bytes, memory.state_bytes["exp_avg_sq"]), (2 * 1000 + 4 * 24, 2 * 1000));
     assert_eq!(traffic.total_bytes, 0);
     assert!(recipe.plan_tensors(&tensors, &stage1, 1, 2).unwrap().1.total_bytes > 0);
     assert_eq!(recipe.plan_tensors(&[], &stage1, 0, 1).unwrap().0.total_bytes, 0);
-    tensors[0].exp_avg_format = Some("int9".to_string());
+    tensors[0].state_formats = formats("exp_avg", "fp32");
+    assert_eq!(recipe.plan_tensors(&tensors[..1], &stage1, 0, 1).unwrap().0.state_bytes["exp_avg"], 4 * 1000);
+    tensors[0].state_formats = formats("exp_avg", "int9");
     assert!(recipe.plan_tensors(&tensors, &stage1, 0, 1).is_err());
-    tensors[0].exp_avg_format = Some("a\0b".to_string());
+    tensors[0].state_formats = formats("exp_avg", "a\0b");
     assert_eq!(kind(recipe.plan_tensors(&tensors, &stage1, 0, 1)), ErrorKind::InvalidArgument);
     assert_eq!(kind(recipe.plan_tensors(&[PlannedTensor::new(1)], &stage1, 2, 2)), ErrorKind::InvalidArgument);
 }

@@ -172,6 +172,9 @@ fn wrong_slots_are_errors() {
         kind(step_slices(&context, &StepArgs { step: 0, ..args }, &mut [slot], None)),
         ErrorKind::InvalidArgument
     );
+    let lion = StepArgs { hyperparameters: Hyperparameters::lion(), stochastic_states: &["exp_avg_sq"], ..args };
+    let slot = Slot::new(&mut p, &g).exp_avg(&mut m);
+    assert_eq!(kind(step_slices(&context, &lion, &mut [slot], None)), ErrorKind::UnknownName);
     let mut integers = vec![0i32; 8];
     let slot = Slot::new(&mut integers, &g).exp_avg(&mut m).exp_avg_sq(&mut v);
     assert_eq!(kind(step_slices(&context, &args, &mut [slot], None)), ErrorKind::InvalidDType);
@@ -182,15 +185,33 @@ fn wrong_slots_are_errors() {
 }
 
 #[test]
+fn zeros_are_meant() {
+    let context = context();
+    let mut optimizer = optimizer(&context, "fp32", OptimizerOptions::default());
+    let values = Hyperparameters { lr: 0.0, beta1: 0.0, eps: 0.0, ..Default::default() };
+    let group = optimizer.add_group(&values.into()).unwrap();
+    assert_eq!(optimizer.group(group).unwrap().hyperparameters, values);
+    let lion = optimizer.add_group(&Hyperparameters::lion().into()).unwrap();
+    assert_eq!(optimizer.group(lion).unwrap().hyperparameters, Hyperparameters::lion());
+    let (mut p, g, mut m, mut v) = ([1.0f32; 8], [0.5f32; 8], [0.25f32; 8], [0.0f32; 8]);
+    let args = StepArgs { hyperparameters: values, ..Default::default() };
+    let slot = Slot::new(&mut p, &g).exp_avg(&mut m).exp_avg_sq(&mut v);
+    step_slices(&context, &args, &mut [slot], None).unwrap();
+    assert_eq!((p, m), ([1.0; 8], g));
+}
+
+#[test]
 fn groups_and_states() {
     let context = context();
     let mut optimizer = optimizer(&context, "bf16_mixed_dual", OptimizerOptions { seed: 7, ..Default::default() });
     let plain = optimizer.add_group(&group(1e-2)).unwrap();
-    let formats = GroupOptions { exp_avg_format: Some("bf16".to_owned()), ..group(1e-3) };
-    let other = optimizer.add_group(&formats).unwrap();
+    let with = |state, format| GroupOptions { state_formats: formats(state, format), ..group(1e-3) };
+    let other = optimizer.add_group(&with("exp_avg", "bf16")).unwrap();
     assert_eq!((plain, other, optimizer.group_count().unwrap()), (0, 1, 2));
-    let wrong = GroupOptions { exp_avg_sq_format: Some("int3".to_owned()), ..group(1e-3) };
-    assert_ne!(kind(optimizer.add_group(&wrong)), ErrorKind::Internal);
+    assert_ne!(kind(optimizer.add_group(&with("exp_avg_sq", "int3"))), ErrorKind::Internal);
+    let error = optimizer.add_group(&with("momentum", "fp32")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownName);
+    assert_eq!(error.message(), "AdamW keeps no state \"momentum\"; it keeps exp_avg, exp_avg_sq");
     let recipe = Recipe::new(&context, "bf16_mixed_dual").unwrap();
     let values = wave(32, 0.5);
     let initial = Tensor::from_slice(&context, &values, &[32]).unwrap();
@@ -222,7 +243,7 @@ fn groups_and_states() {
     // Schedules, by number and by tensor.
     optimizer.set_lr(None, 0.5).unwrap();
     assert_eq!(optimizer.group(other).unwrap().hyperparameters.lr, 0.5);
-    assert_eq!(optimizer.group(other).unwrap().exp_avg_format.as_deref(), Some("bf16"));
+    assert_eq!(optimizer.group(other).unwrap().state_formats["exp_avg"], "bf16");
     let lr = Tensor::from_slice(&context, &[0.0f32], &[1]).unwrap();
     optimizer.set_lr_tensor(Some(plain), Some(&lr)).unwrap();
     let scale = Tensor::from_slice(&context, &[4.0f32], &[1]).unwrap();

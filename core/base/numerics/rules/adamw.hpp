@@ -12,7 +12,7 @@
 namespace mp::numerics {
 
 struct Adamw {
-    static constexpr StateSpec kStates[] = {{"exp_avg", true}, {"exp_avg_sq", false}};
+    static constexpr StateId kStates[] = {StateId::exp_avg, StateId::exp_avg_sq};
     static constexpr int kStateCount = 2;
     static constexpr HyperSpec kHypers[] = {{&GroupHyper::lr, 1e-3, kLargeHyper},
                                             {&GroupHyper::beta1, 0.9, 1.0},

@@ -8,7 +8,7 @@
 namespace mp::numerics {
 
 struct Lion {
-    static constexpr StateSpec kStates[] = {{"exp_avg", true}};
+    static constexpr StateId kStates[] = {StateId::exp_avg};
     static constexpr int kStateCount = 1;
     static constexpr HyperSpec kHypers[] = {{&GroupHyper::lr, 1e-4, kLargeHyper},
                                             {&GroupHyper::beta1, 0.9, 1.0},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rule of the optimizer is made of. A rule (adamw.hpp beside this file is the model) has
-//   kStates, kStateCount   the states it keeps for each element, by name; all begin at zero
+//   kStates, kStateCount   the states it keeps for each element, of states.def; all begin at zero
 //   kHypers                the hyperparameters it reads, with their usual values and ranges: all that anyone knows of them
 //   kCorrectsBias          whether GroupHyper::bias_correction has a meaning
 //   Scalars                what its arithmetic reads: floats only, worked out in double once a step, rounded once
@@ -11,17 +11,44 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <utility>
 
 #include "dtype/host_device.hpp"
 
 namespace mp::numerics {
 
-inline constexpr int kMaxStates = 2;
+inline constexpr int kMaxStates = 4; // of one rule
 
-struct StateSpec {
-    const char* name; // in checkpoints and in the C interface; never changes
-    bool is_signed;   // codings without a sign spend it on precision
+// The names are stored in checkpoints, and numbers and names are the C interface's: they never change.
+enum class StateId : int32_t {
+#define X(number, id, is_signed, text) id = (number),
+#include "numerics/rules/states.def"
+#undef X
 };
+inline constexpr int kStateIdCount = 0
+#define X(number, id, is_signed, text) +1
+#include "numerics/rules/states.def"
+#undef X
+    ;
+struct StateSpec {
+    const char* name;
+    bool is_signed;
+    const char* text;
+};
+inline constexpr StateSpec kStateSpecs[] = {
+#define X(number, id, is_signed, text) {#id, is_signed, text},
+#include "numerics/rules/states.def"
+#undef X
+};
+#define X(number, id, is_signed, text)                                                             \
+    static_assert(std::string_view(kStateSpecs[number].name) == #id, "in the order of the "        \
+                                                                     "numbers");
+#include "numerics/rules/states.def"
+#undef X
+constexpr const StateSpec& state_spec(StateId state) {
+    return kStateSpecs[static_cast<int>(state)];
+}
 
 // The numbers are stored in checkpoints and never change.
 enum class RuleId : uint32_t {
@@ -32,26 +59,44 @@ enum class RuleId : uint32_t {
 
 // body(StateIndex<k>{}) for each of a rule's states: written out, where a loop over k would have to be unrolled.
 template <int kState> struct StateIndex { static constexpr int kIndex = kState; };
-template <class Rule, class Body> MP_HD_INLINE void for_each_state(Body&& body) {
-    static_assert(kMaxStates == 2);
-    body(StateIndex<0>{});
-    if constexpr (Rule::kStateCount > 1) {
-        body(StateIndex<1>{});
+template <class Rule, int kState = 0, class Body> MP_HD_INLINE void for_each_state(Body&& body) {
+    if constexpr (kState < Rule::kStateCount) {
+        body(StateIndex<kState>{});
+        for_each_state<Rule, kState + 1>(body);
     }
 }
 
-// Both written out, so that nothing refers to the array itself: kernels are compiled for several instruction sets.
-template <class Rule> MP_HD_INLINE constexpr bool is_signed_state(int k) {
-    static_assert(kMaxStates == 2);
-    return k == 0 ? Rule::kStates[0].is_signed : Rule::kStates[Rule::kStateCount - 1].is_signed;
+// Whether body(k) holds for any k below kMaxStates: written out likewise.
+template <class Body, int... kStates>
+MP_HD_INLINE constexpr bool any_state(const Body& body,
+                                      std::integer_sequence<int, kStates...> /*all*/) {
+    return (body(kStates) || ...);
+}
+template <class Body> MP_HD_INLINE constexpr bool any_state(const Body& body) {
+    return any_state(body, std::make_integer_sequence<int, kMaxStates>{});
 }
 
-// Hyperparameters of one group, as the caller set them.
+// A bit for each state that has a sign: a number, so that no code refers to an array (kernels are compiled for several
+// instruction sets, and for devices).
+template <class Rule>
+inline constexpr uint32_t kSignedStates = [] {
+    uint32_t bits = 0;
+    for (int k = 0; k < Rule::kStateCount; ++k) {
+        bits |= state_spec(Rule::kStates[k]).is_signed ? 1U << k : 0U;
+    }
+    return bits;
+}();
+template <class Rule> MP_HD_INLINE constexpr bool is_signed_state(int k) {
+    constexpr uint32_t kBits = kSignedStates<Rule>;
+    return (kBits >> k & 1U) != 0;
+}
+
+// Hyperparameters of one group, as the caller set them; what is usual for a rule: usual_hyper.
 struct GroupHyper {
-    double lr = 1e-3;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
+    double lr = 0.0;
+    double beta1 = 0.0;
+    double beta2 = 0.0;
+    double eps = 0.0;
     double weight_decay = 0.0;
     RuleId rule = RuleId::adamw;
     bool maximize = false;       // the gradient's sign is turned
@@ -59,24 +104,8 @@ struct GroupHyper {
     bool enabled = true;         // a group that is off takes no step, and its count stays
     // Instead of lr, in the device's memory, where the caller may change it between steps.
     const float* device_lr = nullptr;
-    // Instead of all five, in the order above; likewise.
+    // Instead of all that the rule reads, in its order; likewise.
     const double* device_values = nullptr;
-
-    // As they are at this step.
-    [[nodiscard]] MP_HD GroupHyper current() const {
-        GroupHyper now = *this;
-        if (device_lr != nullptr) {
-            now.lr = static_cast<double>(*device_lr);
-        }
-        if (device_values != nullptr) {
-            now.lr = device_values[0];
-            now.beta1 = device_values[1];
-            now.beta2 = device_values[2];
-            now.eps = device_values[3];
-            now.weight_decay = device_values[4];
-        }
-        return now;
-    }
 };
 
 // All hyperparameters there are, by their names in the C interface, which never change.
@@ -98,12 +127,6 @@ struct HyperSpec {
     double limit;
 };
 inline constexpr double kLargeHyper = 1e30; // so that no scalar of the step overflows fp32
-
-// Whether a hyperparameter that a rule does not have was left as it is: 0, or its default, which a caller that keeps its
-// numbers in single precision gives rounded.
-inline bool is_left_alone(double value, double by_default) {
-    return value == 0.0 || static_cast<float>(value) == static_cast<float>(by_default);
-}
 
 // base^exponent by squaring: unlike pow it has the same bits on every device.
 MP_HD inline double integer_power(double base, int64_t exponent) {

@@ -2,6 +2,7 @@
 //! What the tests share.
 #![allow(dead_code)] // not every test needs all of it
 use mixedprec::*;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,6 +27,10 @@ pub fn kind<T>(result: Result<T>) -> ErrorKind {
             error.kind()
         }
     }
+}
+
+pub fn formats(state: &str, format: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(state.to_owned(), format.to_owned())])
 }
 
 /// A folder that is gone after the test.

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which arrays and roundings go together in an optimizer step, beyond the formats that each array may have: the one list, which
+// kernels' supports(), the arguments of a step and the check of a recipe all read.
+#pragma once
+
+#include "dtype/state_format.hpp"
+#include "numerics/rules.hpp"
+#include "status/status.hpp"
+
+namespace mp {
+
+// The formats of a parameter's arrays, and how what is stored is rounded.
+struct StepLayout {
+    StateFormat param;
+    StateFormat master;
+    StateFormat compensation;
+    StateFormat states[numerics::kMaxStates];
+    bool half_away = false; // the parameter, made of its master
+    bool stochastic_param = false;
+    bool stochastic_states[numerics::kMaxStates] = {};
+
+    [[nodiscard]] constexpr bool has_remainder() const {
+        return master.coding == Coding::remainder;
+    }
+};
+
+struct LayoutCondition {
+    Code code; // of a step that breaks it
+    bool (*holds)(const StepLayout& layout);
+    const char* keys; // of a recipe, which say it
+    const char* reason;
+};
+inline constexpr LayoutCondition kLayoutConditions[] = {
+    {Code::invalid_argument,
+     [](const StepLayout& s) { return !s.master.exists() || !s.compensation.exists(); },
+     "optimizer.compensation.dtype, master.dtype",
+     "both master and compensation are given; a master weight loses nothing, choose one"},
+    {Code::invalid_argument,
+     [](const StepLayout& s) { return !s.param.is_scaled() || !s.compensation.exists(); },
+     "optimizer.compensation.dtype, weight.dtype",
+     "a compensation is given for a parameter with a scale; Kahan's belongs to parameters without "
+     "one"},
+    {Code::invalid_dtype,
+     [](const StepLayout& s) { return !s.has_remainder() || s.param == DType::bf16; },
+     "master.dtype, weight.dtype",
+     "a remainder is int16 beside a bf16 parameter without a scale: the 16 bits that it lacks of "
+     "an fp32 one"},
+    {Code::invalid_argument,
+     [](const StepLayout& s) {
+         const bool is_of_fp32 = s.master == DType::fp32 || s.has_remainder();
+         return !s.half_away || (s.param == DType::bf16 && is_of_fp32);
+     },
+     "optimizer.weight.rounding",
+     "nearest_away is for bf16 weights made from fp32 masters: set weight.dtype to bf16 and "
+     "master.dtype to fp32 or remainder16, or the rounding to nearest"},
+    {Code::invalid_argument,
+     [](const StepLayout& s) {
+         return !s.stochastic_param || (!s.half_away && !s.has_remainder());
+     },
+     "optimizer.weight.rounding, master.dtype",
+     "a parameter whose halves go away from zero, as beside a remainder, is rounded in this one "
+     "way, not stochastically"},
+};
+
+struct StateCondition {
+    bool (*holds)(StateFormat format, bool is_signed, bool is_stochastic);
+    bool is_computed; // by kernels all the same; it does not train
+    const char* reason;
+};
+inline constexpr StateCondition kStateConditions[] = {
+    {[](StateFormat format, bool /*is_signed*/, bool is_stochastic) {
+         return !is_stochastic || !format.is_map();
+     },
+     false,
+     "has codes of a map (int8, int4), which are rounded to nearest only, never stochastically"},
+    {[](StateFormat format, bool is_signed, bool /*is_stochastic*/) {
+         return is_signed || format != StateFormat(DType::fp8_e4m3, Coding::scaled);
+     },
+     true,
+     "is fp8_e4m3 with one scale, which holds second moments with a ratio of at most 2.3e5, that "
+     "is gradients with a ratio of 479; smaller ones become 0 and the next step of their "
+     "parameter is thousands of times too large; use fp16 with a scale, or fp8_e4m3 in blocks"},
+};
+
+} // namespace mp
