@@ -61,7 +61,15 @@ Coding coding_of(const mp_array& array, const Part& part) {
     return coding;
 }
 
+bool is_absent(const mp_array& array) {
+    return array.data == nullptr && array.scale_inv == nullptr && array.dtype == MP_DTYPE_NONE &&
+           array.coding == MP_CODING_PLAIN;
+}
+
 void read_array(const mp_array& array, const Part& part, StepArray& out) {
+    if (part.is_optional && is_absent(array)) {
+        return; // as most are
+    }
     out.data = array.data;
     out.scale_inv = array.scale_inv;
     out.dtype = dtype_of(array.dtype, part.name_of_dtype, part.is_optional);

@@ -79,22 +79,27 @@ void check_states(const UpdateSegment& s, const char* name, numerics::RuleId rul
             continue;
         }
         const numerics::StateSpec& state = info.state(k);
-        for (const StateCondition& condition : kStateConditions) {
+        all_of(kStateConditions, [&](const auto& condition) {
             if (!condition.holds(a.format(), state.is_signed, false)) {
                 fail(Code::invalid_dtype, "%s: %s %s", name, state.name, condition.reason);
             }
-        }
+            return true;
+        });
         check_role({state.name, kForState}, a, s.count, name);
     }
 }
 
 void check_weights(const UpdateSegment& s, const char* name) {
+    if (is_alone(s)) {
+        return;
+    }
     const StepLayout layout = layout_of(s);
-    for (const LayoutCondition& condition : kLayoutConditions) {
+    all_of(kLayoutConditions, [&](const auto& condition) {
         if (!condition.holds(layout)) {
             fail(condition.code, "%s: %s", name, condition.reason);
         }
-    }
+        return true;
+    });
     if (s.has_remainder() && s.master.scale_inv != nullptr) {
         fail(Code::invalid_dtype, "%s: a remainder has a scale; it is int16 without one", name);
     }

@@ -79,19 +79,21 @@ void find_layout_problems(const Recipe& r, Findings& found) {
     layout.compensation = r.compensation;
     layout.half_away = r.weight_rounding == RoundingMode::nearest_away;
     layout.stochastic_param = r.weight_rounding == RoundingMode::stochastic;
-    for (const LayoutCondition& condition : kLayoutConditions) {
+    all_of(kLayoutConditions, [&](const auto& condition) {
         found.need(condition.holds(layout), std::string(condition.keys) + ": " + condition.reason);
-    }
+        return true;
+    });
 }
 
 void find_state_problems(const numerics::StateSpec& spec, const StatePolicy& state,
                          Findings& found) {
     const std::string key = std::string("optimizer.") + spec.name;
     const bool is_stochastic = state.rounding != RoundingMode::nearest;
-    for (const StateCondition& condition : kStateConditions) {
+    all_of(kStateConditions, [&](const auto& condition) {
         found.need(condition.holds(state.format, spec.is_signed, is_stochastic),
                    key + " " + condition.reason);
-    }
+        return true;
+    });
     found.need(!is_stochastic || state.format != DType::fp32,
                key + ".rounding is stochastic for an fp32 " + spec.text +
                    ": nothing is rounded; set it to nearest");

@@ -3,6 +3,8 @@
 // kernels' supports(), the arguments of a step and the check of a recipe all read.
 #pragma once
 
+#include <tuple>
+
 #include "dtype/state_format.hpp"
 #include "numerics/rules.hpp"
 #include "status/status.hpp"
@@ -24,62 +26,90 @@ struct StepLayout {
     }
 };
 
-struct LayoutCondition {
-    Code code; // of a step that breaks it
-    bool (*holds)(const StepLayout& layout);
+// The conditions are tuples and not arrays of pointers to functions: a step looks at them for each of its parameters.
+template <class Holds> struct LayoutCondition {
+    Code code;        // of a step that breaks it
+    Holds holds;      // bool (const StepLayout&)
     const char* keys; // of a recipe, which say it
     const char* reason;
 };
-inline constexpr LayoutCondition kLayoutConditions[] = {
-    {Code::invalid_argument,
-     [](const StepLayout& s) { return !s.master.exists() || !s.compensation.exists(); },
-     "optimizer.compensation.dtype, master.dtype",
-     "both master and compensation are given; a master weight loses nothing, choose one"},
-    {Code::invalid_argument,
-     [](const StepLayout& s) { return !s.param.is_scaled() || !s.compensation.exists(); },
-     "optimizer.compensation.dtype, weight.dtype",
-     "a compensation is given for a parameter with a scale; Kahan's belongs to parameters without "
-     "one"},
-    {Code::invalid_dtype,
-     [](const StepLayout& s) { return !s.has_remainder() || s.param == DType::bf16; },
-     "master.dtype, weight.dtype",
-     "a remainder is int16 beside a bf16 parameter without a scale: the 16 bits that it lacks of "
-     "an fp32 one"},
-    {Code::invalid_argument,
-     [](const StepLayout& s) {
-         const bool is_of_fp32 = s.master == DType::fp32 || s.has_remainder();
-         return !s.half_away || (s.param == DType::bf16 && is_of_fp32);
-     },
-     "optimizer.weight.rounding",
-     "nearest_away is for bf16 weights made from fp32 masters: set weight.dtype to bf16 and "
-     "master.dtype to fp32 or remainder16, or the rounding to nearest"},
-    {Code::invalid_argument,
-     [](const StepLayout& s) {
-         return !s.stochastic_param || (!s.half_away && !s.has_remainder());
-     },
-     "optimizer.weight.rounding, master.dtype",
-     "a parameter whose halves go away from zero, as beside a remainder, is rounded in this one "
-     "way, not stochastically"},
+template <class Holds>
+LayoutCondition(Code, Holds, const char*, const char*) -> LayoutCondition<Holds>;
+inline constexpr std::tuple kLayoutConditions = {
+    LayoutCondition{
+        Code::invalid_argument,
+        [](const StepLayout& s) { return !s.master.exists() || !s.compensation.exists(); },
+        "optimizer.compensation.dtype, master.dtype",
+        "both master and compensation are given; a master weight loses nothing, choose one"},
+    LayoutCondition{
+        Code::invalid_argument,
+        [](const StepLayout& s) { return !s.param.is_scaled() || !s.compensation.exists(); },
+        "optimizer.compensation.dtype, weight.dtype",
+        "a compensation is given for a parameter with a scale; Kahan's belongs to parameters "
+        "without one"},
+    LayoutCondition{
+        Code::invalid_dtype,
+        [](const StepLayout& s) { return !s.has_remainder() || s.param == DType::bf16; },
+        "master.dtype, weight.dtype",
+        "a remainder is int16 beside a bf16 parameter without a scale: the 16 bits that it lacks "
+        "of an fp32 one"},
+    LayoutCondition{
+        Code::invalid_argument,
+        [](const StepLayout& s) {
+            const bool is_of_fp32 = s.master == DType::fp32 || s.has_remainder();
+            return !s.half_away || (s.param == DType::bf16 && is_of_fp32);
+        },
+        "optimizer.weight.rounding",
+        "nearest_away is for bf16 weights made from fp32 masters: set weight.dtype to bf16 and "
+        "master.dtype to fp32 or remainder16, or the rounding to nearest"},
+    LayoutCondition{
+        Code::invalid_argument,
+        [](const StepLayout& s) {
+            return !s.stochastic_param || (!s.half_away && !s.has_remainder());
+        },
+        "optimizer.weight.rounding, master.dtype",
+        "a parameter whose halves go away from zero, as beside a remainder, is rounded in this one "
+        "way, not stochastically"},
 };
 
-struct StateCondition {
-    bool (*holds)(StateFormat format, bool is_signed, bool is_stochastic);
+template <class Holds> struct StateCondition {
+    Holds holds;      // bool (StateFormat format, bool is_signed, bool is_stochastic)
     bool is_computed; // by kernels all the same; it does not train
     const char* reason;
 };
-inline constexpr StateCondition kStateConditions[] = {
-    {[](StateFormat format, bool /*is_signed*/, bool is_stochastic) {
-         return !is_stochastic || !format.is_map();
-     },
-     false,
-     "has codes of a map (int8, int4), which are rounded to nearest only, never stochastically"},
-    {[](StateFormat format, bool is_signed, bool /*is_stochastic*/) {
-         return is_signed || format != StateFormat(DType::fp8_e4m3, Coding::scaled);
-     },
-     true,
-     "is fp8_e4m3 with one scale, which holds second moments with a ratio of at most 2.3e5, that "
-     "is gradients with a ratio of 479; smaller ones become 0 and the next step of their "
-     "parameter is thousands of times too large; use fp16 with a scale, or fp8_e4m3 in blocks"},
+template <class Holds> StateCondition(Holds, bool, const char*) -> StateCondition<Holds>;
+inline constexpr std::tuple kStateConditions = {
+    StateCondition{
+        [](StateFormat format, bool /*is_signed*/, bool is_stochastic) {
+            return !is_stochastic || !format.is_map();
+        },
+        false,
+        "has codes of a map (int8, int4), which are rounded to nearest only, never stochastically"},
+    StateCondition{
+        [](StateFormat format, bool is_signed, bool /*is_stochastic*/) {
+            return is_signed || format != StateFormat(DType::fp8_e4m3, Coding::scaled);
+        },
+        true,
+        "is fp8_e4m3 with one scale, which holds second moments with a ratio of at most 2.3e5, "
+        "that "
+        "is gradients with a ratio of 479; smaller ones become 0 and the next step of their "
+        "parameter is thousands of times too large; use fp16 with a scale, or fp8_e4m3 in blocks"},
 };
+
+// body(condition) of each; false where it was for one, and then no more of them.
+template <class Conditions, class Body>
+constexpr bool all_of(const Conditions& conditions, const Body& body) {
+    return std::apply([&](const auto&... each) { return (body(each) && ...); }, conditions);
+}
+
+// A parameter alone, rounded to nearest, breaks none of a layout's: so most steps need not ask.
+constexpr bool is_free_alone(StateFormat param) {
+    StepLayout alone;
+    alone.param = param;
+    return all_of(kLayoutConditions, [&](const auto& condition) { return condition.holds(alone); });
+}
+#define FORMAT(id, name, dtype, coding, roles)                                                     \
+    static_assert(is_free_alone({DType::dtype, Coding::coding}));
+#include "dtype/state_formats.def"
 
 } // namespace mp

@@ -35,22 +35,17 @@ bool array_is_supported(const char* what, const StepArray& a, uint32_t role,
 }
 
 inline bool conditions_hold(const StepLayout& layout, Reason& reason) noexcept {
-    for (const LayoutCondition& condition : kLayoutConditions) {
-        if (!condition.holds(layout)) {
-            reason.set("%s", condition.reason);
-            return false;
-        }
+    bool hold = all_of(kLayoutConditions, [&](const auto& condition) {
+        return condition.holds(layout) || (reason.set("%s", condition.reason), false);
+    });
+    for (int k = 0; hold && k < numerics::kMaxStates; ++k) {
+        hold = all_of(kStateConditions, [&](const auto& condition) {
+            return condition.is_computed ||
+                   condition.holds(layout.states[k], true, layout.stochastic_states[k]) ||
+                   (reason.set("a state %s", condition.reason), false);
+        });
     }
-    for (int k = 0; k < numerics::kMaxStates; ++k) {
-        for (const StateCondition& condition : kStateConditions) {
-            if (!condition.is_computed &&
-                !condition.holds(layout.states[k], true, layout.stochastic_states[k])) {
-                reason.set("a state %s", condition.reason);
-                return false;
-            }
-        }
-    }
-    return true;
+    return hold;
 }
 
 } // namespace detail
@@ -65,6 +60,19 @@ inline StepLayout layout_of(const UpdateSegment& s) noexcept {
     }
     layout.half_away = s.param_half_away != 0;
     return layout;
+}
+inline StepLayout layout_of(const OptimizerUpdateDesc& op, const UpdateSegment& s) noexcept {
+    StepLayout layout = layout_of(s);
+    layout.stochastic_param = op.stochastic_param;
+    for (int k = 0; k < numerics::kMaxStates; ++k) {
+        layout.stochastic_states[k] = op.stochastic_states[k];
+    }
+    return layout;
+}
+
+// Without what a layout's conditions are about, but for its rounding.
+inline bool is_alone(const UpdateSegment& s) noexcept {
+    return !s.master.exists() && !s.compensation.exists() && s.param_half_away == 0;
 }
 
 inline bool gradient_is_supported(const UpdateSegment& s, Reason& reason) noexcept {
@@ -82,15 +90,14 @@ bool segment_is_supported(const OptimizerUpdateDesc& op, const UpdateSegment& s,
         (s.compensation.exists() && !takes("a compensation", s.compensation, kForCompensation))) {
         return false;
     }
-    StepLayout layout = layout_of(s);
-    layout.stochastic_param = op.stochastic_param;
+    bool is_stochastic = op.stochastic_param;
     for (int k = 0; k < numerics::kMaxStates; ++k) {
-        layout.stochastic_states[k] = op.stochastic_states[k];
+        is_stochastic = is_stochastic || op.stochastic_states[k];
         if ((k == 0 || s.states[k].exists()) && !takes("a state", s.states[k], kForState)) {
             return false;
         }
     }
-    if (!detail::conditions_hold(layout, reason)) {
+    if ((is_stochastic || !is_alone(s)) && !detail::conditions_hold(layout_of(op, s), reason)) {
         return false;
     }
     if (s.has_scaled_states() && op.scaling == nullptr) {
