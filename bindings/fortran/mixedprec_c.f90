@@ -95,27 +95,27 @@ module mixedprec_types
     character(len=*), parameter :: MP_RECIPE_WEIGHT_ROUNDING = "optimizer.weight.rounding"
     character(len=*), parameter :: MP_RECIPE_EXP_AVG_ROUNDING = "optimizer.exp_avg.rounding"
     character(len=*), parameter :: MP_RECIPE_EXP_AVG_SQ_ROUNDING = "optimizer.exp_avg_sq.rounding"
-    character(len=*), parameter :: MP_RECIPE_FP8_SCALING = "fp8.scaling"
+    character(len=*), parameter :: MP_RECIPE_GEMM_SCALING = "gemm.scaling"
     character(len=*), parameter :: MP_RECIPE_FP8_FORMAT = "fp8.format"
-    character(len=*), parameter :: MP_RECIPE_FP8_FPROP = "fp8.fprop"
-    character(len=*), parameter :: MP_RECIPE_FP8_DGRAD = "fp8.dgrad"
-    character(len=*), parameter :: MP_RECIPE_FP8_WGRAD = "fp8.wgrad"
-    character(len=*), parameter :: MP_RECIPE_FP8_SCALE_RULE = "fp8.scale_rule"
-    character(len=*), parameter :: MP_RECIPE_FP8_POWER_OF_TWO_SCALE = "fp8.power_of_two_scale"
-    character(len=*), parameter :: MP_RECIPE_FP8_AMAX_EPSILON = "fp8.amax_epsilon"
-    character(len=*), parameter :: MP_RECIPE_FP8_MARGIN = "fp8.margin"
-    character(len=*), parameter :: MP_RECIPE_FP8_INTERVAL = "fp8.interval"
-    character(len=*), parameter :: MP_RECIPE_FP8_AMAX_HISTORY_LEN = "fp8.amax_history_len"
-    character(len=*), parameter :: MP_RECIPE_FP8_AMAX_COMPUTE_ALGO = "fp8.amax_compute_algo"
-    character(len=*), parameter :: MP_RECIPE_FP8_WARM_UP = "fp8.warm_up"
-    character(len=*), parameter :: MP_RECIPE_FP8_REDUCE_AMAX = "fp8.reduce_amax"
-    character(len=*), parameter :: MP_RECIPE_FP8_FAST_ACCUMULATION = "fp8.fast_accumulation"
-    character(len=*), parameter :: MP_RECIPE_FP8_ALL_GATHER = "fp8.all_gather"
-    character(len=*), parameter :: MP_RECIPE_FP8_WEIGHT_COPY = "fp8.weight_copy"
-    character(len=*), parameter :: MP_RECIPE_FP8_FILTER_MULTIPLE_OF = "fp8.filter.multiple_of"
-    character(len=*), parameter :: MP_RECIPE_FP8_FILTER_FIRST_LAST = "fp8.filter.first_last"
-    character(len=*), parameter :: MP_RECIPE_FP8_FILTER_SIZE = "fp8.filter.size"
-    character(len=*), parameter :: MP_RECIPE_FP8_FILTER_NAMES = "fp8.filter.names"
+    character(len=*), parameter :: MP_RECIPE_GEMM_FPROP_QUANTIZED = "gemm.fprop.quantized"
+    character(len=*), parameter :: MP_RECIPE_GEMM_DGRAD_QUANTIZED = "gemm.dgrad.quantized"
+    character(len=*), parameter :: MP_RECIPE_GEMM_WGRAD_QUANTIZED = "gemm.wgrad.quantized"
+    character(len=*), parameter :: MP_RECIPE_GEMM_SCALE_RULE = "gemm.scale_rule"
+    character(len=*), parameter :: MP_RECIPE_GEMM_POWER_OF_TWO_SCALE = "gemm.power_of_two_scale"
+    character(len=*), parameter :: MP_RECIPE_GEMM_AMAX_EPSILON = "gemm.amax_epsilon"
+    character(len=*), parameter :: MP_RECIPE_GEMM_MARGIN = "gemm.margin"
+    character(len=*), parameter :: MP_RECIPE_GEMM_INTERVAL = "gemm.interval"
+    character(len=*), parameter :: MP_RECIPE_GEMM_AMAX_HISTORY_LEN = "gemm.amax_history_len"
+    character(len=*), parameter :: MP_RECIPE_GEMM_AMAX_COMPUTE_ALGO = "gemm.amax_compute_algo"
+    character(len=*), parameter :: MP_RECIPE_GEMM_WARM_UP = "gemm.warm_up"
+    character(len=*), parameter :: MP_RECIPE_GEMM_REDUCE_AMAX = "gemm.reduce_amax"
+    character(len=*), parameter :: MP_RECIPE_GEMM_FAST_ACCUMULATION = "gemm.fast_accumulation"
+    character(len=*), parameter :: MP_RECIPE_WEIGHT_GATHER_CODES = "weight.gather.codes"
+    character(len=*), parameter :: MP_RECIPE_GEMM_WEIGHT_COPY = "gemm.weight_copy"
+    character(len=*), parameter :: MP_RECIPE_GEMM_FILTER_MULTIPLE_OF = "gemm.filter.multiple_of"
+    character(len=*), parameter :: MP_RECIPE_GEMM_FILTER_FIRST_LAST = "gemm.filter.first_last"
+    character(len=*), parameter :: MP_RECIPE_GEMM_FILTER_SIZE = "gemm.filter.size"
+    character(len=*), parameter :: MP_RECIPE_GEMM_FILTER_NAMES = "gemm.filter.names"
     character(len=*), parameter :: MP_RECIPE_SCALER_KIND = "scaler.kind"
     character(len=*), parameter :: MP_RECIPE_SCALER_INIT_SCALE = "scaler.init_scale"
     character(len=*), parameter :: MP_RECIPE_SCALER_GROWTH_FACTOR = "scaler.growth_factor"
@@ -1451,7 +1451,7 @@ module mixedprec_c
         !> the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
         !>
         !> Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
-        !> scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
+        !> scales move on, unless gemm.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
         !> none at all with mp_optimizer_set_linears, where the optimizer is shared.
         function mp_linear_end_step(linears, count, queue, comm) bind(c, name="mp_linear_end_step") result(answer)
             import
@@ -2134,7 +2134,7 @@ module mixedprec_c
         end function mp_recipe_create_weight
 
         !> The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
-        !> fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
+        !> weight.gather.codes, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
         !> mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
         function mp_recipe_create_weight_codes(context, recipe, ndim, shape, values, out) bind(c, &
             name="mp_recipe_create_weight_codes") result(answer)

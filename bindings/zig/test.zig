@@ -55,9 +55,9 @@ test "recipes" {
     defer context.deinit();
     const recipe = try mp.Recipe.create(context, "fp8_delayed");
     defer recipe.deinit();
-    try recipe.set("fp8.margin", 1);
+    try recipe.set("gemm.margin", 1);
     try recipe.set("optimizer.exp_avg.dtype", "bf16");
-    try expectError(error.InvalidArgument, recipe.set("fp8.margin", 0.5));
+    try expectError(error.InvalidArgument, recipe.set("gemm.margin", 0.5));
     const json = try recipe.toJson(std.testing.allocator);
     defer std.testing.allocator.free(json);
     const copy = try mp.Recipe.fromJson(context, json);

@@ -155,8 +155,8 @@ mp_status mp_recipe_create_weight_codes(mp_context* context, const mp_recipe* re
             recipe::operand_form(policy, recipe::GemmRole::fprop, recipe::Operand::weight);
         if (!recipe::is_fp8(policy, recipe::GemmRole::fprop) || form.grid != kTensorScale) {
             fail(Code::unsupported,
-                 "recipe: codes of a weight need fp8 products with one scale for it; fp8.scaling "
-                 "must be delayed or tensorwise, and fp8.fprop on");
+                 "recipe: codes of a weight need fp8 products with one scale for it; gemm.scaling "
+                 "must be delayed or tensorwise, and gemm.fprop.quantized on");
         }
         const auto weight = std::make_shared<Tensor>(owner, owner->stream(), form, sizes);
         fill(owner, *weight, values);

@@ -20,26 +20,26 @@ std::string percent(double share) {
 std::string on_saturation(const recipe::Fp8Policy& policy) {
     if (policy.scaling == recipe::Fp8Scaling::delayed) {
         if (policy.amax_algo == numerics::AmaxAlgo::most_recent) {
-            return "set fp8.amax_compute_algo to max, or raise fp8.margin";
+            return "set gemm.amax_compute_algo to max, or raise gemm.margin";
         }
-        return policy.margin == 0 ? "raise fp8.margin, or set fp8.scaling to tensorwise"
-                                  : "raise fp8.margin further, or set fp8.scaling to tensorwise";
+        return policy.margin == 0 ? "raise gemm.margin, or set gemm.scaling to tensorwise"
+                                  : "raise gemm.margin further, or set gemm.scaling to tensorwise";
     }
     return policy.rule == numerics::ScaleRule::mx_floor ||
                    policy.rule == numerics::ScaleRule::mx_even
-               ? "set fp8.scale_rule to mx_rceil"
-               : "raise fp8.margin";
+               ? "set gemm.scale_rule to mx_rceil"
+               : "raise gemm.margin";
 }
 
 std::string on_underflow(const recipe::Fp8Policy& policy, recipe::Operand operand) {
     if (policy.margin > 0) {
-        return "lower fp8.margin";
+        return "lower gemm.margin";
     }
     if (operand == recipe::Operand::grad_output && policy.format == recipe::Fp8Format::e4m3 &&
         policy.scaling != recipe::Fp8Scaling::mx && policy.scaling != recipe::Fp8Scaling::block) {
         return "set fp8.format to hybrid";
     }
-    return "set fp8.scaling to block or mx, so that small values have scales of their own";
+    return "set gemm.scaling to block or mx, so that small values have scales of their own";
 }
 
 } // namespace

@@ -30,7 +30,7 @@ struct LinearOptions {
     bool is_first_or_last = false; // of the whole model
     bool with_stats = false;
     bool copy_input = false; // never x by reference
-    std::string name;        // for fp8.filter.names and for messages; may be empty
+    std::string name;        // for gemm.filter.names and for messages; may be empty
 };
 
 // Where the weight gradients go; a null tensor is not wanted.

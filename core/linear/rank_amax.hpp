@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The amaxes of delayed scaling over ranks (fp8.reduce_amax): all operands of all layers in one message of maxima, by their
+// The amaxes of delayed scaling over ranks (gemm.reduce_amax): all operands of all layers in one message of maxima, by their
 // bits, so that NaN and infinity on one rank are seen on every one. Whoever sends the message may add to it.
 #pragma once
 

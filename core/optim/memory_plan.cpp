@@ -130,7 +130,7 @@ void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
     if (ranks == 1 || sharding.stage == 0 || !recipe.fp8.gather || recipe.weight.is_scaled()) {
         fail(Code::invalid_dtype,
              "a planned weight is %s, which is for ranks that gather codes: from stage 1 on, under "
-             "fp8.all_gather",
+             "weight.gather.codes",
              dtype_name(tensor.weight));
     }
 }

@@ -133,7 +133,8 @@ void Optimizer::check_gather() const {
                                        [](const Parameter& p) { return p.is_codes; });
     if (gathers && !has_codes) {
         fail(Code::unsupported,
-             "optimizer: the recipe's fp8.all_gather is on, but no parameter is a tensor of fp8 "
+             "optimizer: the recipe's weight.gather.codes is on, but no parameter is a tensor of "
+             "fp8 "
              "codes with one scale, so nothing would be gathered as fp8; make the weights of fp8 "
              "layers with mp_recipe_create_weight_codes, or set the key to off");
     }

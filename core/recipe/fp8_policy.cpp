@@ -168,18 +168,18 @@ std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_featur
         return "the recipe has no fp8 product";
     }
     if (is_first_or_last && policy.keep_first_and_last) {
-        return "it is the first or the last layer (fp8.filter.first_last)";
+        return "it is the first or the last layer (gemm.filter.first_last)";
     }
     if (const std::string pattern = pattern_for(policy.names, name); !pattern.empty()) {
-        return "its name '" + name + "' fits '" + pattern + "' (fp8.filter.names)";
+        return "its name '" + name + "' fits '" + pattern + "' (gemm.filter.names)";
     }
     if (in_features % policy.multiple_of != 0 || out_features % policy.multiple_of != 0) {
         return sizes() + " are not multiples of " + std::to_string(policy.multiple_of) +
-               " (fp8.filter.multiple_of)";
+               " (gemm.filter.multiple_of)";
     }
     if (policy.size_filter == SizeFilter::automatic &&
         is_too_small(policy, in_features, out_features)) {
-        return sizes() + " are too small to gain (fp8.filter.size)";
+        return sizes() + " are too small to gain (gemm.filter.size)";
     }
     return {};
 }

@@ -51,10 +51,10 @@ class FlatObject final : public nlohmann::json_sax<Json> {
         return true;
     }
     bool key(string_t& name) override {
-        if (values.count(name) != 0) {
-            fail(Code::parse_error, "recipe: key '%.64s' appears twice", name.c_str());
+        key_ = current_name(name);
+        if (values.count(key_) != 0) {
+            fail(Code::parse_error, "recipe: key '%.64s' appears twice", key_.c_str());
         }
-        key_ = name;
         return true;
     }
     bool end_object() override { return true; }

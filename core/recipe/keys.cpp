@@ -282,48 +282,50 @@ const std::array kKeys = {
                                               "rounding of " what "s"),
 #include "numerics/rules/states.def"
 #undef X
-    fp8_choice<&Fp8Policy::scaling>("fp8.scaling",
+    fp8_choice<&Fp8Policy::scaling>("gemm.scaling",
                                     "none|delayed|tensorwise|rowwise|rowwise_gw_hp|block|mx",
                                     "how the operands of fp8 products are scaled"),
     fp8_choice<&Fp8Policy::format>("fp8.format", "e4m3|hybrid|e5m2",
                                    "code type; hybrid: e4m3, and e5m2 for gradients"),
-    fp8_choice<&Fp8Policy::fprop>("fp8.fprop", "on|off", "off: x*w in gemm.fprop.dtype"),
-    fp8_choice<&Fp8Policy::dgrad>("fp8.dgrad", "on|off", "off: dy*w in gemm.dgrad.dtype"),
-    fp8_choice<&Fp8Policy::wgrad>("fp8.wgrad", "on|off", "off: dy*x in gemm.wgrad.dtype"),
-    fp8_choice<&Fp8Policy::rule>("fp8.scale_rule",
+    fp8_choice<&Fp8Policy::fprop>("gemm.fprop.quantized", "on|off", "off: x*w in gemm.fprop.dtype"),
+    fp8_choice<&Fp8Policy::dgrad>("gemm.dgrad.quantized", "on|off",
+                                  "off: dy*w in gemm.dgrad.dtype"),
+    fp8_choice<&Fp8Policy::wgrad>("gemm.wgrad.quantized", "on|off",
+                                  "off: dy*x in gemm.wgrad.dtype"),
+    fp8_choice<&Fp8Policy::rule>("gemm.scale_rule",
                                  "current|float64|msamp|deepseek|mx_rceil|mx_floor|mx_ceil|mx_even",
                                  "from an amax to a scale"),
-    fp8_choice<&Fp8Policy::power_of_two>("fp8.power_of_two_scale", "on|off",
+    fp8_choice<&Fp8Policy::power_of_two>("gemm.power_of_two_scale", "on|off",
                                          "scales are powers of two"),
-    fp8_number<&Fp8Policy::amax_epsilon>("fp8.amax_epsilon", KeyType::floating, "0..1e30",
+    fp8_number<&Fp8Policy::amax_epsilon>("gemm.amax_epsilon", KeyType::floating, "0..1e30",
                                          "an amax below this counts as this", 0.0, 1e30),
-    fp8_number<&Fp8Policy::margin>("fp8.margin", KeyType::integer, "0..20",
+    fp8_number<&Fp8Policy::margin>("gemm.margin", KeyType::integer, "0..20",
                                    "scales leave 2^margin of room", 0, 20),
-    fp8_number<&Fp8Policy::interval>("fp8.interval", KeyType::integer, "1..1000000",
+    fp8_number<&Fp8Policy::interval>("gemm.interval", KeyType::integer, "1..1000000",
                                      "delayed: steps between changes of a scale", 1, 1e6),
-    fp8_number<&Fp8Policy::amax_history_len>("fp8.amax_history_len", KeyType::integer, "1..65536",
+    fp8_number<&Fp8Policy::amax_history_len>("gemm.amax_history_len", KeyType::integer, "1..65536",
                                              "delayed: steps that are remembered", 1, 65536),
-    fp8_choice<&Fp8Policy::amax_algo>("fp8.amax_compute_algo", "max|most_recent",
+    fp8_choice<&Fp8Policy::amax_algo>("gemm.amax_compute_algo", "max|most_recent",
                                       "delayed: the amax of the history that counts"),
-    fp8_number<&Fp8Policy::warm_up>("fp8.warm_up", KeyType::integer, "0..65536",
+    fp8_number<&Fp8Policy::warm_up>("gemm.warm_up", KeyType::integer, "0..65536",
                                     "delayed: first steps that use a tensor's own amax", 0, 65536),
-    fp8_choice<&Fp8Policy::reduce_amax>("fp8.reduce_amax", "on|off",
+    fp8_choice<&Fp8Policy::reduce_amax>("gemm.reduce_amax", "on|off",
                                         "amaxes are the maximum over ranks"),
     fp8_choice<&Fp8Policy::fast_accumulation>(
-        "fp8.fast_accumulation", "on|off",
+        "gemm.fast_accumulation", "on|off",
         "the forward product may be summed in less than fp32 by a GPU"),
-    fp8_choice<&Fp8Policy::gather>("fp8.all_gather", "on|off",
+    fp8_choice<&Fp8Policy::gather>("weight.gather.codes", "on|off",
                                    "sharding gathers weights as codes and scales"),
-    fp8_choice<&Fp8Policy::weight_copy>("fp8.weight_copy", "keep|recompute",
+    fp8_choice<&Fp8Policy::weight_copy>("gemm.weight_copy", "keep|recompute",
                                         "codes of a weight between forward and backward"),
     fp8_number<&Fp8Policy::multiple_of>(
-        "fp8.filter.multiple_of", KeyType::integer, "1..1024",
+        "gemm.filter.multiple_of", KeyType::integer, "1..1024",
         "layers whose sizes are no multiples of this stay in high precision", 1, 1024),
     fp8_choice<&Fp8Policy::keep_first_and_last>(
-        "fp8.filter.first_last", "on|off", "the first and the last layer stay in high precision"),
-    fp8_choice<&Fp8Policy::size_filter>("fp8.filter.size", "none|auto",
+        "gemm.filter.first_last", "on|off", "the first and the last layer stay in high precision"),
+    fp8_choice<&Fp8Policy::size_filter>("gemm.filter.size", "none|auto",
                                         "layers too small to gain on a GPU stay in high precision"),
-    Key{"fp8.filter.names", KeyType::string, kPatterns,
+    Key{"gemm.filter.names", KeyType::string, kPatterns,
         "layers whose names fit one of these patterns stay in high precision",
         [](const Recipe& recipe) { return recipe.fp8.names.c_str(); },
         [](Recipe& recipe, const std::string& value) { recipe.fp8.names = value; }},
@@ -394,7 +396,49 @@ const char* type_name(KeyType type) {
 
 std::span<const Key> recipe_keys() { return kKeys; }
 
-const Key& find_key(const std::string& name) {
+namespace {
+
+// What keys were called that are not about fp8 alone. Recipes in checkpoints have these names.
+struct Synonym {
+    const char* before;
+    const char* now;
+};
+constexpr Synonym kSynonyms[] = {
+    {"fp8.scaling", "gemm.scaling"},
+    {"fp8.scale_rule", "gemm.scale_rule"},
+    {"fp8.power_of_two_scale", "gemm.power_of_two_scale"},
+    {"fp8.amax_epsilon", "gemm.amax_epsilon"},
+    {"fp8.margin", "gemm.margin"},
+    {"fp8.interval", "gemm.interval"},
+    {"fp8.amax_history_len", "gemm.amax_history_len"},
+    {"fp8.amax_compute_algo", "gemm.amax_compute_algo"},
+    {"fp8.warm_up", "gemm.warm_up"},
+    {"fp8.reduce_amax", "gemm.reduce_amax"},
+    {"fp8.fast_accumulation", "gemm.fast_accumulation"},
+    {"fp8.weight_copy", "gemm.weight_copy"},
+    {"fp8.filter.multiple_of", "gemm.filter.multiple_of"},
+    {"fp8.filter.first_last", "gemm.filter.first_last"},
+    {"fp8.filter.size", "gemm.filter.size"},
+    {"fp8.filter.names", "gemm.filter.names"},
+    {"fp8.fprop", "gemm.fprop.quantized"},
+    {"fp8.dgrad", "gemm.dgrad.quantized"},
+    {"fp8.wgrad", "gemm.wgrad.quantized"},
+    {"fp8.all_gather", "weight.gather.codes"},
+};
+
+} // namespace
+
+std::string current_name(const std::string& name) {
+    for (const Synonym& known : kSynonyms) {
+        if (name == known.before) {
+            return known.now;
+        }
+    }
+    return name;
+}
+
+const Key& find_key(const std::string& called) {
+    const std::string name = current_name(called);
     std::vector<std::string> names;
     for (const Key& key : kKeys) {
         if (name == key.name) {

@@ -28,8 +28,10 @@ struct Key {
 };
 
 std::span<const Key> recipe_keys();
-// Throws unknown_name with the nearest keys.
-const Key& find_key(const std::string& name);
+// The name of a key that has had another one; any other text as it is.
+std::string current_name(const std::string& name);
+// By either name. Throws unknown_name with the nearest keys.
+const Key& find_key(const std::string& called);
 // Throw invalid_argument when type or value do not fit the key.
 void set_key(Recipe& recipe, const Key& key, const std::string& value);
 void set_key(Recipe& recipe, const Key& key, double value, KeyType type);

@@ -22,43 +22,47 @@ class Findings {
 
 void find_fp8_problems(const Fp8Policy& p, Findings& found) {
     if (!p.is_used()) {
-        found.need(!p.gather, "fp8.all_gather is on but fp8.scaling is none: there are no codes to "
-                              "gather; set it to off");
+        found.need(!p.gather,
+                   "weight.gather.codes is on but gemm.scaling is none: there are no codes to "
+                   "gather; set it to off");
         return;
     }
     const bool one_scale = p.scaling == Fp8Scaling::delayed || p.scaling == Fp8Scaling::tensorwise;
     found.need(p.fprop || p.dgrad || p.wgrad,
-               "fp8.fprop, fp8.dgrad and fp8.wgrad are all off: no product is fp8; set fp8.scaling "
+               "gemm.fprop.quantized, gemm.dgrad.quantized and gemm.wgrad.quantized are all off: "
+               "no product is fp8; set gemm.scaling "
                "to none");
     found.need(p.format != Fp8Format::e5m2,
                "fp8.format is e5m2: with two bits of mantissa for weights and inputs models do not "
                "train (Transformer Engine refuses it, too); set it to hybrid or e4m3");
     found.need(p.scaling != Fp8Scaling::mx || numerics::is_mx(p.rule),
-               "fp8.scaling is mx but fp8.scale_rule is none of mx_rceil, mx_floor, mx_ceil, "
+               "gemm.scaling is mx but gemm.scale_rule is none of mx_rceil, mx_floor, mx_ceil, "
                "mx_even: e8m0 scales need one of them");
     found.need(p.scaling == Fp8Scaling::mx || !numerics::is_mx(p.rule),
-               "fp8.scale_rule is an mx rule but fp8.scaling is not mx: e8m0 scales belong to "
+               "gemm.scale_rule is an mx rule but gemm.scaling is not mx: e8m0 scales belong to "
                "blocks of 32");
     found.need(p.rule != ScaleRule::msamp || one_scale,
-               "fp8.scale_rule is msamp, which has one scale for a tensor; set fp8.scaling to "
+               "gemm.scale_rule is msamp, which has one scale for a tensor; set gemm.scaling to "
                "delayed or tensorwise");
-    found.need(p.rule != ScaleRule::deepseek || p.scaling != Fp8Scaling::delayed,
-               "fp8.scale_rule is deepseek, which scales by a block's own amax, but fp8.scaling is "
-               "delayed; set the rule to current");
-    found.need(!p.power_of_two || (!numerics::is_mx(p.rule) && p.rule != ScaleRule::msamp),
-               "fp8.power_of_two_scale is on for a rule whose scales are powers of two anyway; set "
-               "it to off");
+    found.need(
+        p.rule != ScaleRule::deepseek || p.scaling != Fp8Scaling::delayed,
+        "gemm.scale_rule is deepseek, which scales by a block's own amax, but gemm.scaling is "
+        "delayed; set the rule to current");
+    found.need(
+        !p.power_of_two || (!numerics::is_mx(p.rule) && p.rule != ScaleRule::msamp),
+        "gemm.power_of_two_scale is on for a rule whose scales are powers of two anyway; set "
+        "it to off");
     found.need(p.amax_epsilon == 0.0 || (!numerics::is_mx(p.rule) && p.rule != ScaleRule::msamp),
-               "fp8.amax_epsilon is set for a rule that has none (mx, msamp); set it to 0");
+               "gemm.amax_epsilon is set for a rule that has none (mx, msamp); set it to 0");
     found.need(p.margin == 0 || !numerics::is_mx(p.rule),
-               "fp8.margin is set for an mx rule, which fixes the exponent; set it to 0");
+               "gemm.margin is set for an mx rule, which fixes the exponent; set it to 0");
     found.need(
         p.scaling == Fp8Scaling::delayed || p.interval == 1,
-        "fp8.interval is set but fp8.scaling is not delayed: other scales are made anew each "
+        "gemm.interval is set but gemm.scaling is not delayed: other scales are made anew each "
         "time; set it to 1");
     found.need(!p.gather || one_scale,
-               "fp8.all_gather needs one scale for a weight: its rows and blocks would be cut "
-               "between ranks; set fp8.scaling to delayed or tensorwise");
+               "weight.gather.codes needs one scale for a weight: its rows and blocks would be cut "
+               "between ranks; set gemm.scaling to delayed or tensorwise");
 }
 
 void find_weight_rounding_problems(const Recipe& r, Findings& found) {

@@ -123,14 +123,14 @@ TEST(Cpp, RecipesByNameKeyAndJson) {
         EXPECT_NE(std::string(error.what()).find("bf16_pure_kahan"), std::string::npos);
     }
     auto recipe = mp::Recipe::create(context, "fp8_delayed");
-    recipe.set(MP_RECIPE_FP8_MARGIN, 1);
+    recipe.set(MP_RECIPE_GEMM_MARGIN, 1);
     recipe.set(MP_RECIPE_FP8_FORMAT, "e4m3");
-    recipe.set(MP_RECIPE_FP8_AMAX_EPSILON, 0.5);
+    recipe.set(MP_RECIPE_GEMM_AMAX_EPSILON, 0.5);
     const auto again = mp::Recipe::from_json(context, recipe.to_json());
-    EXPECT_EQ(again.get_int(MP_RECIPE_FP8_MARGIN), 1);
+    EXPECT_EQ(again.get_int(MP_RECIPE_GEMM_MARGIN), 1);
     EXPECT_EQ(again.get_string(MP_RECIPE_FP8_FORMAT), "e4m3");
-    EXPECT_EQ(again.get_float(MP_RECIPE_FP8_AMAX_EPSILON), 0.5);
-    EXPECT_EQ(status_of([&] { recipe.set(MP_RECIPE_FP8_MARGIN, 0.5); }),
+    EXPECT_EQ(again.get_float(MP_RECIPE_GEMM_AMAX_EPSILON), 0.5);
+    EXPECT_EQ(status_of([&] { recipe.set(MP_RECIPE_GEMM_MARGIN, 0.5); }),
               MP_STATUS_INVALID_ARGUMENT);
     const auto copy = recipe.clone();
     EXPECT_FALSE(copy.frozen());
@@ -245,7 +245,7 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     EXPECT_EQ(one.operand_form(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_FP8_E4M3);
     EXPECT_NE(one.describe().find("fp8"), std::string::npos);
     auto filtered = recipe.clone();
-    filtered.set(MP_RECIPE_FP8_FILTER_NAMES, "lm_*");
+    filtered.set(MP_RECIPE_GEMM_FILTER_NAMES, "lm_*");
     const auto head = mp::Linear::create(context, filtered, 16, 32, weight, nullptr, 0, "lm_head");
     EXPECT_EQ(head.operand_form(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_BF16);
 }

@@ -143,7 +143,7 @@ inline std::string recipe_text(const Configuration& c) {
     }
     if (name == "fp8_gather") {
         return std::string(R"({"recipe": "fp8_current", "weight.gather.dtype": "fp32",
-                               "fp8.all_gather": ")") +
+                               "weight.gather.codes": ")") +
                (c[kGather] != 0 ? "on" : "off") + "\"}";
     }
     return name == "lion" ? "bf16_pure_sr" : name;

@@ -32,9 +32,9 @@ constexpr Place kPlaces[] = {Place::before, Place::between, Place::after_backwar
 Recipe delayed(mp_context* context, const std::string& name) {
     Recipe recipe = make_recipe(context, name == "warm_up 0" ? "fp8_delayed" : name.c_str());
     if (name == "warm_up 0") {
-        EXPECT_TRUE(succeeded(mp_recipe_set_int(recipe, MP_RECIPE_FP8_WARM_UP, 0)));
+        EXPECT_TRUE(succeeded(mp_recipe_set_int(recipe, MP_RECIPE_GEMM_WARM_UP, 0)));
     }
-    EXPECT_TRUE(succeeded(mp_recipe_set_int(recipe, MP_RECIPE_FP8_AMAX_HISTORY_LEN, 3)));
+    EXPECT_TRUE(succeeded(mp_recipe_set_int(recipe, MP_RECIPE_GEMM_AMAX_HISTORY_LEN, 3)));
     return recipe;
 }
 

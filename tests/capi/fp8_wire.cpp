@@ -124,7 +124,7 @@ TEST(Fp8Wire, WhatHasNoMeaningIsRefused) {
     });
 }
 
-// fp8.all_gather says what travels: it is refused where nothing would.
+// weight.gather.codes says what travels: it is refused where nothing would.
 TEST(Fp8Wire, GatheringCodesWantsWeightsThatAreCodes) {
     run_ranks(2, [](mp_comm* comm, int32_t /*rank*/) {
         for (const bool as_codes : {false, true}) {
@@ -152,7 +152,7 @@ TEST(Fp8Wire, GatheringCodesWantsWeightsThatAreCodes) {
                 MP_OK(mp_optimizer_shard(optimizer, nullptr));
             } else {
                 MP_FAILS(mp_optimizer_shard(optimizer, nullptr), MP_STATUS_UNSUPPORTED,
-                         "fp8.all_gather", "mp_recipe_create_weight_codes");
+                         "weight.gather.codes", "mp_recipe_create_weight_codes");
             }
         }
     });

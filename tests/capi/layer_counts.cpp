@@ -66,10 +66,12 @@ struct Layer {
 
 // In every precision, each operand.
 TEST(LayerCounts, WhatIsNotFinite) {
-    for (const char* text : {"fp32", "bf16_mixed", "fp16_mixed", "fp8_current", "fp8_delayed",
-                             "mxfp8", R"({"recipe": "fp8_current", "fp8.dgrad": "off"})",
-                             R"({"recipe": "fp8_current", "fp8.dgrad": "off", "fp8.wgrad": "off"})",
-                             R"({"recipe": "fp8_current", "fp8.fprop": "off"})"}) {
+    for (
+        const char* text :
+        {"fp32", "bf16_mixed", "fp16_mixed", "fp8_current", "fp8_delayed", "mxfp8",
+         R"({"recipe": "fp8_current", "gemm.dgrad.quantized": "off"})",
+         R"({"recipe": "fp8_current", "gemm.dgrad.quantized": "off", "gemm.wgrad.quantized": "off"})",
+         R"({"recipe": "fp8_current", "gemm.fprop.quantized": "off"})"}) {
         for (const float value :
              {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
             const Layer layer(text);
@@ -159,9 +161,9 @@ constexpr const char* kRecipes[] = {"fp32",
                                     "fp8_block",
                                     "mxfp8",
                                     "msamp_o2",
-                                    R"({"recipe": "fp8_current", "fp8.fprop": "off"})",
-                                    R"({"recipe": "fp8_current", "fp8.dgrad": "off"})",
-                                    R"({"recipe": "fp8_delayed", "fp8.wgrad": "off"})"};
+                                    R"({"recipe": "fp8_current", "gemm.fprop.quantized": "off"})",
+                                    R"({"recipe": "fp8_current", "gemm.dgrad.quantized": "off"})",
+                                    R"({"recipe": "fp8_delayed", "gemm.wgrad.quantized": "off"})"};
 constexpr uint32_t kKinds[] = {0, MP_LINEAR_CACHE_WEIGHT, MP_LINEAR_FROZEN, MP_LINEAR_INFERENCE};
 
 constexpr int64_t kRows = 32;

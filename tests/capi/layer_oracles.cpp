@@ -3,8 +3,8 @@
 // the codes and scales of every operand, which must be ours to the bit. The three products are then sums over known codes.
 // They must be those in double within the roundings of one fp32 sum, and as near to the oracle's own results.
 //
-// No difference is left to be allowed: recipes have the oracle's rule (fp8.scale_rule float64 for torchao, current for
-// Transformer Engine's blocks) and its first step (fp8.warm_up 0). What would differ by design is not among the inputs:
+// No difference is left to be allowed: recipes have the oracle's rule (gemm.scale_rule float64 for torchao, current for
+// Transformer Engine's blocks) and its first step (gemm.warm_up 0). What would differ by design is not among the inputs:
 // infinities and NaN; MX blocks whose amax is just above 1.75 * 2^k; amaxes so small that 448 / amax is infinite, for which
 // Transformer Engine's references take the largest number of the input's type.
 #include <array>

@@ -182,7 +182,7 @@ TEST_F(Fp8Linear, AnOutlierStaysInItsBlock) {
         x[static_cast<std::size_t>(i * sizes.in + 300)] *= 200.0F;
     }
     const Recipe exact = make_recipe(context, "fp8_block");
-    MP_OK(mp_recipe_set_string(exact, MP_RECIPE_FP8_POWER_OF_TWO_SCALE, "off"));
+    MP_OK(mp_recipe_set_string(exact, MP_RECIPE_GEMM_POWER_OF_TWO_SCALE, "off"));
     const double tensorwise = levels_of(*this, run_preset("fp8_current")).y;
     const double block = levels_of(*this, run_recipe(exact)).y;
     EXPECT_GE(tensorwise, 25.0);
@@ -228,7 +228,7 @@ TEST_F(Fp8Linear, WeightGradientInHighPrecisionIsTheBf16One) {
     const Pass bf16 = run_preset("bf16_mixed");
     EXPECT_EQ(std::memcmp(hp.dw.data(), bf16.dw.data(), hp.dw.size() * sizeof(float)), 0);
     const Recipe overridden = make_recipe(context, "fp8_current");
-    MP_OK(mp_recipe_set_string(overridden, MP_RECIPE_FP8_WGRAD, "off"));
+    MP_OK(mp_recipe_set_string(overridden, MP_RECIPE_GEMM_WGRAD_QUANTIZED, "off"));
     const Pass off = run_recipe(overridden);
     EXPECT_EQ(std::memcmp(off.dw.data(), bf16.dw.data(), off.dw.size() * sizeof(float)), 0);
     EXPECT_EQ(off.y, run_preset("fp8_current").y);
@@ -248,7 +248,7 @@ TEST_F(Fp8Linear, SizesThatDoNotFitAreKeptInHighPrecisionOrPaddedInside) {
     EXPECT_NE(description(make(context, recipe, other, fitting)).find("; fp8"), std::string::npos);
     for (const char* name : {"fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"}) {
         const Recipe any = make_recipe(context, name);
-        MP_OK(mp_recipe_set_int(any, MP_RECIPE_FP8_FILTER_MULTIPLE_OF, 1));
+        MP_OK(mp_recipe_set_int(any, MP_RECIPE_GEMM_FILTER_MULTIPLE_OF, 1));
         const Levels got = levels_of(*this, run_recipe(any));
         EXPECT_GE(got.y, 25.0) << name;
         EXPECT_GE(got.dx, 21.0) << name;
@@ -260,7 +260,7 @@ TEST_F(Fp8Linear, SizesThatDoNotFitAreKeptInHighPrecisionOrPaddedInside) {
 TEST_F(Fp8Linear, FirstAndLastLayerOnRequest) {
     use({32, 64, 32});
     const Recipe recipe = make_recipe(context, "fp8_rowwise");
-    MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_FP8_FILTER_FIRST_LAST, "on"));
+    MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_GEMM_FILTER_FIRST_LAST, "on"));
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     EXPECT_NE(description(make(context, recipe, weight, sizes, MP_LINEAR_FIRST_OR_LAST))
                   .find("first or the last"),
@@ -297,7 +297,7 @@ TEST_F(Fp8Linear, DelayedScalesComeFromEarlierSteps) {
     EXPECT_GT(stats.saturated, stats.elements / 2);
     char advice[256];
     MP_OK(mp_linear_get_advice(linear, MP_OPERAND_INPUT, advice, sizeof advice, nullptr));
-    EXPECT_NE(std::string(advice).find("fp8.margin"), std::string::npos) << advice;
+    EXPECT_NE(std::string(advice).find("gemm.margin"), std::string::npos) << advice;
     MP_OK(mp_linear_end_step(layers, 1, nullptr, nullptr));
     MP_OK(mp_linear_clear_stats(linear, nullptr));
     (void)run(context, linear);
@@ -310,7 +310,7 @@ TEST_F(Fp8Linear, DelayedScalesComeFromEarlierSteps) {
 TEST_F(Fp8Linear, ScalingStateGoesOnBitForBit) {
     use({32, 64, 32});
     const Recipe recipe = make_recipe(context, "fp8_delayed");
-    MP_OK(mp_recipe_set_int(recipe, MP_RECIPE_FP8_AMAX_HISTORY_LEN, 4));
+    MP_OK(mp_recipe_set_int(recipe, MP_RECIPE_GEMM_AMAX_HISTORY_LEN, 4));
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Linear original = make(context, recipe, weight, sizes);
     const Linear copy = make(context, recipe, weight, sizes);
@@ -422,7 +422,7 @@ TEST_F(Fp8Linear, RecomputedWeightCopiesAreTheSameAndKeepNothing) {
     use({32, 64, 32});
     for (const char* name : {"fp8_current", "fp8_rowwise", "fp8_block", "mxfp8"}) {
         const Recipe recipe = make_recipe(context, name);
-        MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_FP8_WEIGHT_COPY, "recompute"));
+        MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_GEMM_WEIGHT_COPY, "recompute"));
         const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
         const Linear linear = make(context, recipe, weight, sizes);
         EXPECT_EQ(difference(run(context, linear), run_preset(name)), "") << name;

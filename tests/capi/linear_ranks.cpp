@@ -41,7 +41,7 @@ struct Layers {
     [[nodiscard]] Linear with_history(int64_t length) const {
         const Recipe short_memory = make_recipe(context, "fp8_delayed");
         EXPECT_TRUE(
-            succeeded(mp_recipe_set_int(short_memory, MP_RECIPE_FP8_AMAX_HISTORY_LEN, length)));
+            succeeded(mp_recipe_set_int(short_memory, MP_RECIPE_GEMM_AMAX_HISTORY_LEN, length)));
         mp_linear_desc desc = MP_LINEAR_DESC_INIT;
         desc.in_features = desc.out_features = kSize;
         mp_linear* linear = nullptr;
@@ -84,7 +84,7 @@ TEST(LinearRanks, DelayedScalesFollowTheLargestOfAllRanks) {
 
 TEST(LinearRanks, WithoutReductionEveryRankIsItsOwn) {
     run_ranks(kRanks, [](mp_comm* comm, int32_t rank) {
-        Layers layers(R"({"recipe": "fp8_delayed", "fp8.reduce_amax": "off"})");
+        Layers layers(R"({"recipe": "fp8_delayed", "gemm.reduce_amax": "off"})");
         layers.forward(static_cast<float>(1 << rank));
         EXPECT_TRUE(succeeded(layers.end_step(comm)));
         EXPECT_EQ(layers.stats(0, MP_OPERAND_INPUT).history_amax, static_cast<double>(1 << rank));

@@ -351,7 +351,7 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     tensors[1].weight_dtype = MP_DTYPE_FP16;
     MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "fp16", "or fp8 codes");
     tensors[1].weight_dtype = MP_DTYPE_FP8_E4M3;
-    MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "fp8.all_gather");
+    MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "weight.gather.codes");
     tensors[1].weight_dtype = MP_DTYPE_FP32;
     tensors[1].state_formats[0] = "bf17";
     EXPECT_LT(plan(), 0);

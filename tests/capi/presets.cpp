@@ -38,27 +38,27 @@ const Keys kFp32 = {
     {"optimizer.weight.rounding", "nearest"},
     {"optimizer.exp_avg.rounding", "nearest"},
     {"optimizer.exp_avg_sq.rounding", "nearest"},
-    {"fp8.scaling", "none"},
+    {"gemm.scaling", "none"},
     {"fp8.format", "hybrid"},
-    {"fp8.fprop", "on"},
-    {"fp8.dgrad", "on"},
-    {"fp8.wgrad", "on"},
-    {"fp8.scale_rule", "current"},
-    {"fp8.power_of_two_scale", "off"},
-    {"fp8.amax_epsilon", "0"},
-    {"fp8.margin", "0"},
-    {"fp8.interval", "1"},
-    {"fp8.amax_history_len", "1024"},
-    {"fp8.amax_compute_algo", "max"},
-    {"fp8.warm_up", "1"}, // Transformer Engine begins with a scale of 1: 0 here
-    {"fp8.reduce_amax", "on"},
-    {"fp8.fast_accumulation", "on"},
-    {"fp8.all_gather", "off"},
-    {"fp8.weight_copy", "keep"},
-    {"fp8.filter.multiple_of", "16"},
-    {"fp8.filter.first_last", "off"},
-    {"fp8.filter.size", "none"},
-    {"fp8.filter.names", ""},
+    {"gemm.fprop.quantized", "on"},
+    {"gemm.dgrad.quantized", "on"},
+    {"gemm.wgrad.quantized", "on"},
+    {"gemm.scale_rule", "current"},
+    {"gemm.power_of_two_scale", "off"},
+    {"gemm.amax_epsilon", "0"},
+    {"gemm.margin", "0"},
+    {"gemm.interval", "1"},
+    {"gemm.amax_history_len", "1024"},
+    {"gemm.amax_compute_algo", "max"},
+    {"gemm.warm_up", "1"}, // Transformer Engine begins with a scale of 1: 0 here
+    {"gemm.reduce_amax", "on"},
+    {"gemm.fast_accumulation", "on"},
+    {"weight.gather.codes", "off"},
+    {"gemm.weight_copy", "keep"},
+    {"gemm.filter.multiple_of", "16"},
+    {"gemm.filter.first_last", "off"},
+    {"gemm.filter.size", "none"},
+    {"gemm.filter.names", ""},
     {"scaler.kind", "none"},
     {"scaler.init_scale", "65536"},
     {"scaler.growth_factor", "2"},
@@ -88,33 +88,33 @@ const Keys kFp16Mixed = kFp32 + products("fp16") +
                              {"weight.gather.dtype", "fp16"},
                              {"scaler.kind", "dynamic"}};
 // NeMo: fp8 "hybrid", margin 0, history 1024, "max", fp8_params=True (later fp8_param_gather).
-const Keys kNemoFp8 = {{"fp8.scaling", "delayed"}, {"fp8.all_gather", "on"}};
+const Keys kNemoFp8 = {{"gemm.scaling", "delayed"}, {"weight.gather.codes", "on"}};
 // torchdistx's user documents: a bf16 model, and its gradients are bf16 as autograd makes them.
 const Keys kBf16Model = kBf16Mixed + Keys{{"weight.dtype", "bf16"}, {"grad.dtype", "bf16"}};
 const Keys kBf16Pure =
     kBf16Model + Keys{{"optimizer.exp_avg.dtype", "bf16"}, {"optimizer.exp_avg_sq.dtype", "bf16"}};
 // torchao, Float8LinearConfig.from_recipe_name: E4M3 everywhere, scales to powers of two, an amax of at least 1e-12 in
 // double.
-const Keys kRowwise = kBf16Mixed + Keys{{"fp8.scaling", "rowwise"},
+const Keys kRowwise = kBf16Mixed + Keys{{"gemm.scaling", "rowwise"},
                                         {"fp8.format", "e4m3"},
-                                        {"fp8.scale_rule", "float64"},
-                                        {"fp8.power_of_two_scale", "on"}};
+                                        {"gemm.scale_rule", "float64"},
+                                        {"gemm.power_of_two_scale", "on"}};
 // MS-AMP's table of levels and its code: windows of 16 steps, powers of two, E4M3 gradients also between ranks.
 const Keys kMsampO1 = kFp32 + products("fp16") +
                       Keys{{"weight.dtype", "fp16_scaled"},   {"weight.gather.dtype", "fp16"},
                            {"grad.dtype", "fp8_e4m3_scaled"}, {"grad.reduce.dtype", "fp8_e4m3"},
-                           {"fp8.scaling", "delayed"},        {"fp8.scale_rule", "msamp"},
-                           {"fp8.amax_history_len", "16"},    {"fp8.warm_up", "16"},
+                           {"gemm.scaling", "delayed"},       {"gemm.scale_rule", "msamp"},
+                           {"gemm.amax_history_len", "16"},   {"gemm.warm_up", "16"},
                            {"scaler.kind", "dynamic"}};
 const Keys kMsampO2 = kMsampO1 + Keys{{"optimizer.exp_avg.dtype", "fp8_e4m3_scaled"},
                                       {"optimizer.exp_avg_sq.dtype", "fp16_scaled"}};
 const Keys kMsampO3 =
     kMsampO2 + Keys{{"weight.dtype", "fp8_e4m3_scaled"}, {"master.dtype", "fp16_scaled"}};
 // Accelerate's combination: Transformer Engine's products over MS-AMP's optimizer.
-const Keys kDelayedProducts = {{"fp8.scaling", "delayed"},
-                               {"fp8.scale_rule", "current"},
-                               {"fp8.amax_history_len", "1024"},
-                               {"fp8.warm_up", "1"}};
+const Keys kDelayedProducts = {{"gemm.scaling", "delayed"},
+                               {"gemm.scale_rule", "current"},
+                               {"gemm.amax_history_len", "1024"},
+                               {"gemm.warm_up", "1"}};
 
 const std::map<std::string, Keys> kPublished = {
     {"fp32", kFp32},
@@ -126,28 +126,28 @@ const std::map<std::string, Keys> kPublished = {
     {"bf16_mixed_fp32_compute", kFp32 + Keys{{"weight.gather.dtype", "bf16"}}},
     {"bf16_with_fp8_mixed", kDual + kNemoFp8},
     {"fp16_with_fp8_mixed", kFp16Mixed + kNemoFp8},
-    {"fp8_delayed", kBf16Mixed + Keys{{"fp8.scaling", "delayed"}}},
+    {"fp8_delayed", kBf16Mixed + Keys{{"gemm.scaling", "delayed"}}},
     // Transformer Engine, Float8CurrentScaling: HYBRID, no powers of two, amax_epsilon 0.
-    {"fp8_current", kBf16Mixed + Keys{{"fp8.scaling", "tensorwise"}}},
+    {"fp8_current", kBf16Mixed + Keys{{"gemm.scaling", "tensorwise"}}},
     {"fp8_inference", kBf16Mixed + Keys{{"weight.dtype", "bf16"},
-                                        {"fp8.scaling", "tensorwise"},
-                                        {"fp8.dgrad", "off"},
-                                        {"fp8.wgrad", "off"}}},
+                                        {"gemm.scaling", "tensorwise"},
+                                        {"gemm.dgrad.quantized", "off"},
+                                        {"gemm.wgrad.quantized", "off"}}},
     {"fp8_rowwise", kRowwise},
-    {"fp8_rowwise_gw_hp", kRowwise + Keys{{"fp8.scaling", "rowwise_gw_hp"}}},
+    {"fp8_rowwise_gw_hp", kRowwise + Keys{{"gemm.scaling", "rowwise_gw_hp"}}},
     // DeepSeek-V3: 1x128 and 128x128, E4M3 everywhere, promotion to fp32 every 128; powers of two as in Transformer
     // Engine's Float8BlockScaling.
-    {"fp8_block", kBf16Mixed + Keys{{"fp8.scaling", "block"},
+    {"fp8_block", kBf16Mixed + Keys{{"gemm.scaling", "block"},
                                     {"fp8.format", "e4m3"},
-                                    {"fp8.scale_rule", "deepseek"},
-                                    {"fp8.power_of_two_scale", "on"},
-                                    {"fp8.fast_accumulation", "off"}}},
+                                    {"gemm.scale_rule", "deepseek"},
+                                    {"gemm.power_of_two_scale", "on"},
+                                    {"gemm.fast_accumulation", "off"}}},
     // Transformer Engine, MXFP8BlockScaling: E4M3, margin 0, blocks of 32, the exponent rounded up.
-    {"mxfp8", kBf16Mixed + Keys{{"fp8.scaling", "mx"},
+    {"mxfp8", kBf16Mixed + Keys{{"gemm.scaling", "mx"},
                                 {"fp8.format", "e4m3"},
-                                {"fp8.scale_rule", "mx_rceil"},
-                                {"fp8.filter.multiple_of", "32"},
-                                {"fp8.fast_accumulation", "off"}}},
+                                {"gemm.scale_rule", "mx_rceil"},
+                                {"gemm.filter.multiple_of", "32"},
+                                {"gemm.fast_accumulation", "off"}}},
     {"msamp_o1", kMsampO1},
     {"msamp_o2", kMsampO2},
     {"msamp_o3", kMsampO3},

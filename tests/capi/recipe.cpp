@@ -18,6 +18,21 @@ std::string json_of(mp_recipe* recipe) {
     return text;
 }
 
+// As JSON has it.
+std::string value_text(const mp_recipe* recipe, const char* key) {
+    const char* text = nullptr;
+    if (mp_recipe_get_string(recipe, key, &text) == MP_STATUS_OK) {
+        return std::string("\"") + text + "\"";
+    }
+    int64_t whole = 0;
+    if (mp_recipe_get_int(recipe, key, &whole) == MP_STATUS_OK) {
+        return std::to_string(whole);
+    }
+    double number = 0.0;
+    EXPECT_TRUE(succeeded(mp_recipe_get_float(recipe, key, &number)));
+    return std::to_string(number);
+}
+
 mp_status from_json(mp_context* context, const std::string& text, mp_recipe** out) {
     return mp_recipe_create_from_json(context, text.data(), text.size(), out);
 }
@@ -99,15 +114,15 @@ TEST_F(RecipeTest, PresetsAreWhatTheirNamesSay) {
         {"bf16_pure_kahan", MP_RECIPE_COMPENSATION_DTYPE, "bf16"},
         {"bf16_pure_sr", MP_RECIPE_WEIGHT_ROUNDING, "stochastic"},
         {"bf16_pure_sr", MP_RECIPE_EXP_AVG_SQ_ROUNDING, "stochastic"},
-        {"fp8_delayed", MP_RECIPE_FP8_SCALING, "delayed"},
+        {"fp8_delayed", MP_RECIPE_GEMM_SCALING, "delayed"},
         {"fp8_delayed", MP_RECIPE_FP8_FORMAT, "hybrid"},
-        {"fp8_delayed", MP_RECIPE_FP8_AMAX_COMPUTE_ALGO, "max"},
-        {"fp8_current", MP_RECIPE_FP8_SCALING, "tensorwise"},
+        {"fp8_delayed", MP_RECIPE_GEMM_AMAX_COMPUTE_ALGO, "max"},
+        {"fp8_current", MP_RECIPE_GEMM_SCALING, "tensorwise"},
         {"fp8_rowwise", MP_RECIPE_FP8_FORMAT, "e4m3"},
-        {"fp8_rowwise", MP_RECIPE_FP8_POWER_OF_TWO_SCALE, "on"},
-        {"fp8_rowwise_gw_hp", MP_RECIPE_FP8_SCALING, "rowwise_gw_hp"},
-        {"fp8_block", MP_RECIPE_FP8_SCALE_RULE, "deepseek"},
-        {"mxfp8", MP_RECIPE_FP8_SCALE_RULE, "mx_rceil"},
+        {"fp8_rowwise", MP_RECIPE_GEMM_POWER_OF_TWO_SCALE, "on"},
+        {"fp8_rowwise_gw_hp", MP_RECIPE_GEMM_SCALING, "rowwise_gw_hp"},
+        {"fp8_block", MP_RECIPE_GEMM_SCALE_RULE, "deepseek"},
+        {"mxfp8", MP_RECIPE_GEMM_SCALE_RULE, "mx_rceil"},
         {"bf16_with_fp8_mixed", MP_RECIPE_MASTER_DTYPE, "fp32"},
         {"bf16_with_fp8_mixed", MP_RECIPE_WEIGHT_DTYPE, "bf16"},
         {"fp16_with_fp8_mixed", MP_RECIPE_SCALER_KIND, "dynamic"},
@@ -115,12 +130,12 @@ TEST_F(RecipeTest, PresetsAreWhatTheirNamesSay) {
         {"msamp_o1", MP_RECIPE_GRAD_DTYPE, "fp8_e4m3_scaled"},
         {"msamp_o1", MP_RECIPE_EXP_AVG_DTYPE, "fp32"},
         {"msamp_o1", MP_RECIPE_MASTER_DTYPE, "none"},
-        {"msamp_o1", MP_RECIPE_FP8_SCALE_RULE, "msamp"},
+        {"msamp_o1", MP_RECIPE_GEMM_SCALE_RULE, "msamp"},
         {"msamp_o2", MP_RECIPE_EXP_AVG_DTYPE, "fp8_e4m3_scaled"},
         {"msamp_o2", MP_RECIPE_EXP_AVG_SQ_DTYPE, "fp16_scaled"},
         {"msamp_o3", MP_RECIPE_WEIGHT_DTYPE, "fp8_e4m3_scaled"},
         {"msamp_o3", MP_RECIPE_MASTER_DTYPE, "fp16_scaled"},
-        {"msamp_o3_fp8_delayed", MP_RECIPE_FP8_SCALE_RULE, "current"},
+        {"msamp_o3_fp8_delayed", MP_RECIPE_GEMM_SCALE_RULE, "current"},
         {"msamp_o3_fp8_delayed", MP_RECIPE_WEIGHT_DTYPE, "fp8_e4m3_scaled"},
     };
     for (const auto& row : rows) {
@@ -185,19 +200,19 @@ TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {
          "max_scale is below"},
         {R"({"recipe": "fp16_mixed", "scaler.min_scale": 1e6})", "below scaler.min_scale"},
         {R"({"recipe": "fp16_mixed", "scaler.max_scale": 16})", "above scaler.max_scale"},
-        {R"({"fp8.all_gather": "on"})", "no codes to gather"},
-        {R"({"recipe": "fp8_block", "fp8.all_gather": "on"})", "cut between ranks"},
-        {R"({"recipe": "fp8_current", "fp8.fprop": "off", "fp8.dgrad": "off", "fp8.wgrad": "off"})",
+        {R"({"weight.gather.codes": "on"})", "no codes to gather"},
+        {R"({"recipe": "fp8_block", "weight.gather.codes": "on"})", "cut between ranks"},
+        {R"({"recipe": "fp8_current", "gemm.fprop.quantized": "off", "gemm.dgrad.quantized": "off", "gemm.wgrad.quantized": "off"})",
          "no product is fp8"},
-        {R"({"recipe": "mxfp8", "fp8.scale_rule": "current"})", "e8m0 scales need"},
-        {R"({"recipe": "fp8_current", "fp8.scale_rule": "mx_floor"})", "blocks of 32"},
-        {R"({"recipe": "fp8_block", "fp8.scale_rule": "msamp", "fp8.power_of_two_scale": "off"})",
+        {R"({"recipe": "mxfp8", "gemm.scale_rule": "current"})", "e8m0 scales need"},
+        {R"({"recipe": "fp8_current", "gemm.scale_rule": "mx_floor"})", "blocks of 32"},
+        {R"({"recipe": "fp8_block", "gemm.scale_rule": "msamp", "gemm.power_of_two_scale": "off"})",
          "one scale for a tensor"},
-        {R"({"recipe": "fp8_delayed", "fp8.scale_rule": "deepseek"})", "block's own amax"},
-        {R"({"recipe": "mxfp8", "fp8.power_of_two_scale": "on"})", "powers of two anyway"},
-        {R"({"recipe": "mxfp8", "fp8.amax_epsilon": 1e-6})", "has none"},
-        {R"({"recipe": "mxfp8", "fp8.margin": 1})", "fixes the exponent"},
-        {R"({"recipe": "fp8_current", "fp8.interval": 4})", "made anew"},
+        {R"({"recipe": "fp8_delayed", "gemm.scale_rule": "deepseek"})", "block's own amax"},
+        {R"({"recipe": "mxfp8", "gemm.power_of_two_scale": "on"})", "powers of two anyway"},
+        {R"({"recipe": "mxfp8", "gemm.amax_epsilon": 1e-6})", "has none"},
+        {R"({"recipe": "mxfp8", "gemm.margin": 1})", "fixes the exponent"},
+        {R"({"recipe": "fp8_current", "gemm.interval": 4})", "made anew"},
     };
     for (const auto& row : rows) {
         MP_FAILS(from_json(context, row.json, &raw), MP_STATUS_INVALID_ARGUMENT, row.reason);
@@ -210,6 +225,50 @@ TEST_F(RecipeTest, ImpossibleCombinationsEachHaveAReason) {
              MP_STATUS_INVALID_ARGUMENT, "their own master", "exp_avg.rounding");
 }
 
+// Keys that are not about fp8 alone were called so: recipes of before are read, and written by the names of now.
+TEST_F(RecipeTest, KeysHaveTheirFormerNamesToo) {
+    const struct {
+        const char* before;
+        const char* now;
+    } names[] = {
+        {"fp8.scaling", "gemm.scaling"},
+        {"fp8.scale_rule", "gemm.scale_rule"},
+        {"fp8.power_of_two_scale", "gemm.power_of_two_scale"},
+        {"fp8.amax_epsilon", "gemm.amax_epsilon"},
+        {"fp8.margin", "gemm.margin"},
+        {"fp8.interval", "gemm.interval"},
+        {"fp8.amax_history_len", "gemm.amax_history_len"},
+        {"fp8.amax_compute_algo", "gemm.amax_compute_algo"},
+        {"fp8.warm_up", "gemm.warm_up"},
+        {"fp8.reduce_amax", "gemm.reduce_amax"},
+        {"fp8.fast_accumulation", "gemm.fast_accumulation"},
+        {"fp8.weight_copy", "gemm.weight_copy"},
+        {"fp8.filter.multiple_of", "gemm.filter.multiple_of"},
+        {"fp8.filter.first_last", "gemm.filter.first_last"},
+        {"fp8.filter.size", "gemm.filter.size"},
+        {"fp8.filter.names", "gemm.filter.names"},
+        {"fp8.fprop", "gemm.fprop.quantized"},
+        {"fp8.dgrad", "gemm.dgrad.quantized"},
+        {"fp8.wgrad", "gemm.wgrad.quantized"},
+        {"fp8.all_gather", "weight.gather.codes"},
+    };
+    const Recipe recipe = make_recipe(context, "fp8_delayed");
+    std::string text = "{\"recipe\": \"fp8_delayed\"";
+    for (const auto& name : names) {
+        SCOPED_TRACE(name.before);
+        const std::string value = value_text(recipe, name.now);
+        EXPECT_EQ(value_text(recipe, name.before), value);
+        text += std::string(", \"") + name.before + "\": " + value;
+        const std::string twice = std::string("{\"") + name.before + "\": " + value + ", \"" +
+                                  name.now + "\": " + value + "}";
+        MP_FAILS(from_json(context, twice.c_str(), &raw), MP_STATUS_PARSE_ERROR, "appears twice");
+    }
+    MP_OK(from_json(context, (text + "}").c_str(), &raw));
+    const Recipe read(raw);
+    EXPECT_EQ(json_of(read), json_of(recipe));
+    EXPECT_EQ(json_of(read).find("\"fp8.scaling\""), std::string::npos);
+}
+
 // Every pair of a scaling and a rule: accepted, or refused with words that name both keys' home.
 TEST_F(RecipeTest, ScalingsAndRulesEitherFitOrSayWhyNot) {
     const std::vector<std::string> scalings = {"delayed",       "tensorwise", "rowwise",
@@ -219,8 +278,8 @@ TEST_F(RecipeTest, ScalingsAndRulesEitherFitOrSayWhyNot) {
     int accepted = 0;
     for (const std::string& scaling : scalings) {
         for (const std::string& rule : rules) {
-            const std::string json = R"({"recipe": "bf16_mixed", "fp8.scaling": ")" + scaling +
-                                     R"(", "fp8.scale_rule": ")" + rule + "\"}";
+            const std::string json = R"({"recipe": "bf16_mixed", "gemm.scaling": ")" + scaling +
+                                     R"(", "gemm.scale_rule": ")" + rule + "\"}";
             const bool is_mx = rule.starts_with("mx_");
             const bool fits =
                 (scaling == "mx") == is_mx &&
@@ -231,7 +290,7 @@ TEST_F(RecipeTest, ScalingsAndRulesEitherFitOrSayWhyNot) {
                 mp_recipe_destroy(raw);
                 ++accepted;
             } else {
-                MP_FAILS(from_json(context, json, &raw), MP_STATUS_INVALID_ARGUMENT, "fp8.scal");
+                MP_FAILS(from_json(context, json, &raw), MP_STATUS_INVALID_ARGUMENT, "gemm.scal");
             }
         }
     }
@@ -249,10 +308,10 @@ TEST_F(RecipeTest, AutoChoosesAndSaysWhy) {
     const Recipe chosen = make_recipe(context, "auto");
     EXPECT_NE(reason(chosen).find("host ("), std::string::npos) << reason(chosen);
     const char* value = nullptr;
-    MP_OK(mp_recipe_get_string(chosen, MP_RECIPE_FP8_SCALING, &value));
+    MP_OK(mp_recipe_get_string(chosen, MP_RECIPE_GEMM_SCALING, &value));
     EXPECT_STREQ(value, "none") << "fp8 only on request";
     const Recipe fp8 = make_recipe(context, "auto_fp8");
-    MP_OK(mp_recipe_get_string(fp8, MP_RECIPE_FP8_SCALING, &value));
+    MP_OK(mp_recipe_get_string(fp8, MP_RECIPE_GEMM_SCALING, &value));
     EXPECT_STRNE(value, "none");
     MP_OK(from_json(context, R"({"recipe": "auto", "grad.dtype": "fp32"})", &raw));
     const Recipe from_text(raw);

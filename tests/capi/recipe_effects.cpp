@@ -125,7 +125,7 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
     int32_t group = 0;
     ASSERT_TRUE(done(mp_optimizer_add_group(optimizer, nullptr, &group)));
 
-    const bool gathers_codes = get(recipe, MP_RECIPE_FP8_ALL_GATHER) == "on";
+    const bool gathers_codes = get(recipe, MP_RECIPE_WEIGHT_GATHER_CODES) == "on";
     std::vector<Layer> layers;
     const struct {
         int64_t in, out;
@@ -286,28 +286,28 @@ const Row kRows[] = {
      "stepped"},
     {"optimizer.exp_avg_sq.rounding", R"("recipe": "bf16_pure")", R"("nearest")", R"("stochastic")",
      "stepped"},
-    {"fp8.scaling", R"("recipe": "fp8_current")", R"("none")", R"("tensorwise")", "y"},
+    {"gemm.scaling", R"("recipe": "fp8_current")", R"("none")", R"("tensorwise")", "y"},
     {"fp8.format", R"("recipe": "fp8_current")", R"("hybrid")", R"("e4m3")", "dx"},
     // Transformer Engine's override_linear_precision.
-    {"fp8.fprop", R"("recipe": "fp8_current")", R"("on")", R"("off")", "y"},
-    {"fp8.dgrad", R"("recipe": "fp8_current")", R"("on")", R"("off")", "dx", "y dw"},
-    {"fp8.wgrad", R"("recipe": "fp8_current")", R"("on")", R"("off")", "dw"},
-    {"fp8.scale_rule", R"("recipe": "fp8_current")", R"("current")", R"("msamp")", "y"},
-    {"fp8.power_of_two_scale", R"("recipe": "fp8_current")", R"("off")", R"("on")", "y"},
-    {"fp8.amax_epsilon", R"("recipe": "fp8_current")", "0", "1000", "y"},
-    {"fp8.margin", R"("recipe": "fp8_delayed")", "0", "12", "y"},
-    {"fp8.interval", R"("recipe": "fp8_delayed", "fp8.amax_history_len": 1)", "1", "3", "y"},
-    {"fp8.amax_history_len", R"("recipe": "fp8_delayed")", "1", "1024", "y"},
-    {"fp8.amax_compute_algo", R"("recipe": "fp8_delayed")", R"("max")", R"("most_recent")", "y"},
-    {"fp8.warm_up", R"("recipe": "fp8_delayed")", "0", "3", "y"},
-    {"fp8.reduce_amax", R"("recipe": "fp8_delayed")", R"("on")", R"("off")", "y"},
-    {"fp8.all_gather", R"("recipe": "fp8_current")", R"("off")", R"("on")", "wire"},
-    {"fp8.weight_copy", R"("recipe": "fp8_current")", R"("keep")", R"("recompute")", "memory",
+    {"gemm.fprop.quantized", R"("recipe": "fp8_current")", R"("on")", R"("off")", "y"},
+    {"gemm.dgrad.quantized", R"("recipe": "fp8_current")", R"("on")", R"("off")", "dx", "y dw"},
+    {"gemm.wgrad.quantized", R"("recipe": "fp8_current")", R"("on")", R"("off")", "dw"},
+    {"gemm.scale_rule", R"("recipe": "fp8_current")", R"("current")", R"("msamp")", "y"},
+    {"gemm.power_of_two_scale", R"("recipe": "fp8_current")", R"("off")", R"("on")", "y"},
+    {"gemm.amax_epsilon", R"("recipe": "fp8_current")", "0", "1000", "y"},
+    {"gemm.margin", R"("recipe": "fp8_delayed")", "0", "12", "y"},
+    {"gemm.interval", R"("recipe": "fp8_delayed", "gemm.amax_history_len": 1)", "1", "3", "y"},
+    {"gemm.amax_history_len", R"("recipe": "fp8_delayed")", "1", "1024", "y"},
+    {"gemm.amax_compute_algo", R"("recipe": "fp8_delayed")", R"("max")", R"("most_recent")", "y"},
+    {"gemm.warm_up", R"("recipe": "fp8_delayed")", "0", "3", "y"},
+    {"gemm.reduce_amax", R"("recipe": "fp8_delayed")", R"("on")", R"("off")", "y"},
+    {"weight.gather.codes", R"("recipe": "fp8_current")", R"("off")", R"("on")", "wire"},
+    {"gemm.weight_copy", R"("recipe": "fp8_current")", R"("keep")", R"("recompute")", "memory",
      "y dx dw"},
-    {"fp8.filter.multiple_of", R"("recipe": "fp8_current")", "16", "8", "odd"},
-    {"fp8.filter.first_last", R"("recipe": "fp8_current")", R"("off")", R"("on")", "last"},
-    {"fp8.filter.size", R"("recipe": "fp8_current")", R"("none")", R"("auto")", "y"},
-    {"fp8.filter.names", R"("recipe": "fp8_current")", R"("h*,lm_")", R"("h*,l?st*")", "last"},
+    {"gemm.filter.multiple_of", R"("recipe": "fp8_current")", "16", "8", "odd"},
+    {"gemm.filter.first_last", R"("recipe": "fp8_current")", R"("off")", R"("on")", "last"},
+    {"gemm.filter.size", R"("recipe": "fp8_current")", R"("none")", R"("auto")", "y"},
+    {"gemm.filter.names", R"("recipe": "fp8_current")", R"("h*,lm_")", R"("h*,l?st*")", "last"},
     {"scaler.kind", R"("recipe": "fp16_mixed")", R"("static")", R"("dynamic")", "scale"},
     {"scaler.init_scale", R"("recipe": "fp16_mixed")", "65536", "1024", "scale"},
     {"scaler.growth_factor", R"("recipe": "fp16_mixed", "scaler.growth_interval": 2)", "2", "4",
@@ -363,7 +363,7 @@ INSTANTIATE_TEST_SUITE_P(Keys, RecipeEffects, ::testing::ValuesIn(kRows), [](con
 
 TEST(RecipeEffectsTable, HasEveryKey) {
     // Read by the GPU's products alone (backends/cuda/fp8_plan.cpp): a host sums in fp32 always.
-    std::set<Text> keys = {"fp8.fast_accumulation"};
+    std::set<Text> keys = {"gemm.fast_accumulation"};
     for (const Row& row : kRows) {
         keys.insert(row.key);
     }

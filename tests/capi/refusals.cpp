@@ -215,14 +215,14 @@ TEST(Refusals, CodesOfAWeightNeedAProductInFp8) {
     const Context context = make_context(1);
     const int64_t shape[] = {16, 16};
     for (const char* json :
-         {R"({"recipe": "fp32"})", R"({"recipe": "fp8_current", "fp8.fprop": "off"})",
+         {R"({"recipe": "fp32"})", R"({"recipe": "fp8_current", "gemm.fprop.quantized": "off"})",
           R"({"recipe": "mxfp8"})"}) {
         mp_recipe* raw = nullptr;
         MP_OK(mp_recipe_create_from_json(context, json, SIZE_MAX, &raw));
         const Recipe recipe(raw);
         mp_tensor* weight = nullptr;
         MP_FAILS(mp_recipe_create_weight_codes(context, recipe, 2, shape, nullptr, &weight),
-                 MP_STATUS_UNSUPPORTED, "fp8.scaling");
+                 MP_STATUS_UNSUPPORTED, "gemm.scaling");
     }
 }
 

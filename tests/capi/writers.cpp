@@ -218,7 +218,7 @@ TEST(Writers, AFrozenWeightIsScaledByItself) {
             mp_recipe* raw = nullptr;
             MP_OK(mp_recipe_create(context, name, &raw));
             const Recipe recipe(raw);
-            MP_OK(mp_recipe_set_int(recipe, MP_RECIPE_FP8_WARM_UP, warm_up));
+            MP_OK(mp_recipe_set_int(recipe, MP_RECIPE_GEMM_WARM_UP, warm_up));
             for (const float first : {1.0F, 1e-3F, 300.0F}) {
                 for (const float factor : {1.0F, 3.0F, 100.0F, 1e-3F}) {
                     SCOPED_TRACE(std::string(name) + ", warm-up " + std::to_string(warm_up) +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp8.all_gather: ranks that get their weights as codes compute what ranks compute that get them exactly and quantize
+// weight.gather.codes: ranks that get their weights as codes compute what ranks compute that get them exactly and quantize
 // them themselves, bit by bit, over ten steps of training; a quarter of the bytes travel.
 #include "linear/linear.hpp"
 #include "zero.hpp"

@@ -111,7 +111,7 @@ class Names:
 
     def __init__(self):
         text = (headers.INCLUDE / "mixedprec/recipe_keys.h").read_text()
-        self.keys = set(re.findall(r'^#define MP_RECIPE_\w+ "([\w.]+)"', text, re.M))
+        self.keys = set(re.findall(r'^#define MP_RECIPE_\w+(?:\s|\\\n)+"([\w.]+)"', text, re.M))
         self.functions = {function.name for function in headers.functions()}
         self.fields = {f"{struct.name}.{field.name}" for struct in headers.structs() for field in struct.fields}
         self.types = {struct.name for struct in headers.structs()} | set(headers.handles()) | {"mp_status"}
@@ -368,7 +368,7 @@ def against(page, source, classes):
 
 def self_test(names, library):
     head = "Defaults here: preset `fp8_delayed`.\n\n|" + "|".join(COLUMNS) + "|\n|---|---|---|---|---|\n"
-    good = head + "| `margin` | `0` | `fp8.margin` | `0` | |\n| `a`, `b` | `1`, `2` | not here | | nobody asked |\n"
+    good = head + "| `margin` | `0` | `gemm.margin` | `0` | |\n| `a`, `b` | `1`, `2` | not here | | nobody asked |\n"
     bad = {
         "| `a` | `0` | not here | | |": "no reason",
         "| `a` | `0` | not needed | | - |": "no reason",
@@ -379,7 +379,7 @@ def self_test(names, library):
         "| `a` | `0` | `fp8_delay` | | |": "is called fp8_delay",
         "| `a` | `1` | `mp_sharding_desc.stage` | `2` | x |": "is 0 by default",
         "| `a` | `1` | `mp_sharding_desc.stage` | `0` | |": "differs",
-        "| `a` | `0` | `fp8.margin` | | |": "must have one value",
+        "| `a` | `0` | `gemm.margin` | | |": "must have one value",
         "| `a`, `b`, `c` | `0`, `1` | not here | | because of it |": "3 options with 2 defaults",
         "| `a` | `0` | not here | | because of it |\n| `a` | `0` | not here | | because of it |": "twice",
         "| `a` | `0` | not here |": "columns",
@@ -387,8 +387,8 @@ def self_test(names, library):
         "MP_SHARD_ROUND": "no constant",
     }
     if library:
-        bad["| `a` | `0` | `fp8.margin` | `1` | x |"] = "is 0 by default"
-        bad["| `a` | `0` | `fp8.scaling = tiny` | `delayed` | x |"] = "cannot be tiny"
+        bad["| `a` | `0` | `gemm.margin` | `1` | x |"] = "is 0 by default"
+        bad["| `a` | `0` | `gemm.scaling = tiny` | `delayed` | x |"] = "cannot be tiny"
     problems = Page(Path("good"), names, library, good).problems
     for row, words in bad.items():
         found = Page(Path("bad"), names, library, head + row + "\n").problems

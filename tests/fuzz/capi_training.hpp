@@ -14,7 +14,7 @@ inline mp_recipe* any_recipe(Bytes& bytes, World& world) {
 
 inline void create_recipe(Bytes& bytes, World& world) {
     constexpr const char* kTexts[] = {R"({"recipe": "fp32"})",
-                                      R"({"recipe": "fp8_delayed", "fp8.interval": 2})",
+                                      R"({"recipe": "fp8_delayed", "gemm.interval": 2})",
                                       R"({"optimizer.exp_avg.dtype": "int8_block256"})", "{", ""};
     mp_context* context = world.contexts.pick(bytes, world.tensors.alive(3));
     mp_recipe* made = nullptr;
@@ -93,7 +93,7 @@ inline void look_at_recipe(Bytes& bytes, World& world) {
     case 2: {
         const char* value = text;
         if (MP_CALL(world, local, mp_recipe_get_string, recipe,
-                    bytes.next() < 128 ? "weight.dtype" : "fp8.margin", &value)) {
+                    bytes.next() < 128 ? "weight.dtype" : "gemm.margin", &value)) {
             require(value == text, "get_string fails without a value");
         }
         break;
@@ -101,7 +101,7 @@ inline void look_at_recipe(Bytes& bytes, World& world) {
     case 3: {
         double number = -7.0;
         int64_t integer = -7;
-        const char* key = bytes.next() < 128 ? "scaler.init_scale" : "fp8.margin";
+        const char* key = bytes.next() < 128 ? "scaler.init_scale" : "gemm.margin";
         (void)MP_CALL(world, local, mp_recipe_get_float, recipe, key, &number);
         (void)MP_CALL(world, local, mp_recipe_get_int, recipe, key, &integer);
         break;

@@ -59,8 +59,8 @@ std::vector<std::string> fuzz_seeds() {
     std::vector<std::string> seeds = {
         "{}",
         R"({"recipe": "auto_fp8"})",
-        R"({"recipe": "bf16_mixed", "fp8.scaling": "mx", "fp8.scale_rule": "mx_floor"})",
-        R"({"recipe": "fp8_delayed", "fp8.amax_history_len": 16, "fp8.margin": 2})",
+        R"({"recipe": "bf16_mixed", "gemm.scaling": "mx", "gemm.scale_rule": "mx_floor"})",
+        R"({"recipe": "fp8_delayed", "gemm.amax_history_len": 16, "gemm.margin": 2})",
         R"({"recipe": "fp16_mixed", "scaler.init_scale": 1.5e3, "scaler.min_scale": 0})",
         "{\"recipe\": \"\\u0066p32\", \"grad.dtype\": \"bf16\"}",
     };

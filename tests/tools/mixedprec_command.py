@@ -62,7 +62,7 @@ def check_recipes(command, check, folder):
     names = [one["name"] for one in command.json("recipe list")["recipes"]]
     check("bf16_pure_kahan" in names and names[-2:] == ["auto", "auto_fp8"], "recipe list")
     check(len(command.json("recipe keys")["keys"]) > 20, "recipe keys")
-    check(command.json("recipe show fp32 --set fp8.margin=2")["fp8.margin"] == 2, "recipe show --set")
+    check(command.json("recipe show fp32 --set gemm.margin=2")["gemm.margin"] == 2, "recipe show --set")
     check(len(command.json("recipe diff fp32 bf16_mixed")["differences"]) == 4, "recipe diff")
     check(command.json("recipe diff fp32 fp32")["differences"] == [], "recipe diff of the same")
     (folder / "bad.json").write_text('{"recipe": "fp32", "nonsense": 1}')
@@ -143,7 +143,7 @@ def check_without_param(command, check, newest, folder):
 
 def check_resharding(command, check, folder, trainer, text):
     """What the trainer saves by each kind of recipe, in other numbers of files and back, to the bit."""
-    runs = [["fp8_delayed", "--set", "fp8.filter.first_last=on"], ["fp8_delayed", "--set", "fp8.filter.multiple_of=32"],
+    runs = [["fp8_delayed", "--set", "gemm.filter.first_last=on"], ["fp8_delayed", "--set", "gemm.filter.multiple_of=32"],
             ["fp8_block"], ["mxfp8"], ["msamp_o1"], ["msamp_o2", "--ranks", "2"], ["msamp_o3_fp8_delayed"], ["bf16_pure_sr"],
             ["bf16_with_fp8_mixed", "--ranks", "2"], ["bf16_pure_remainder"], ["fp16_amp", "--ranks", "2"]]
     for number, (recipe, *more) in enumerate(runs):

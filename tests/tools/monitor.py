@@ -79,9 +79,9 @@ def check_plot(check, folder, recipes):
 
 def check_advice(check, program, text, folder):
     recipe = folder / "narrow.json"
-    recipe.write_text('{"recipe": "fp8_current", "fp8.margin": 16}')
+    recipe.write_text('{"recipe": "fp8_current", "gemm.margin": 16}')
     out = train(program, text, folder / "narrow", f"--steps 6 --monitor 2 --recipe {recipe}")
-    lines = re.findall(r"^advice: (\S+) (\w+): \S+ % became zero: lower fp8.margin \(the last of 3 times\)$", out, re.M)
+    lines = re.findall(r"^advice: (\S+) (\w+): \S+ % became zero: lower gemm.margin \(the last of 3 times\)$", out, re.M)
     wanted = [(layer, tensor) for layer in LAYERS for tensor in ("input", "weight")]  # e5m2 has room enough
     check([line for line in lines if line[1] != "grad_output"] == wanted, "advice once for each layer and tensor")
 

@@ -107,7 +107,7 @@ def check_labels(check, root, name):
 
 def check_monitor(check, program, text, folder):
     recipe = folder / "narrow.json"
-    recipe.write_text('{"recipe": "fp8_current", "fp8.margin": 16}')
+    recipe.write_text('{"recipe": "fp8_current", "gemm.margin": 16}')
     run(program, f"--data {text} --out {folder} --steps 8 --monitor 2 --compare fp8_delayed,mxfp8,{recipe} {SMALL}")
     root = read(folder / "monitor.svg")
     boxes = panels(root)

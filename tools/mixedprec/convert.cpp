@@ -65,7 +65,7 @@ bool is_cut_by_tensor(const mixedprec::Recipe& recipe, const Manifest& manifest)
 mixedprec::Recipe without_filters(const mixedprec::Context& context, const std::string& text) {
     Json keys = Json::parse(text);
     for (auto key = keys.begin(); key != keys.end();) {
-        key = key.key().starts_with("fp8.filter.") ? keys.erase(key) : std::next(key);
+        key = key.key().starts_with("gemm.filter.") ? keys.erase(key) : std::next(key);
     }
     return mixedprec::Recipe::from_json(context, keys.dump());
 }
@@ -84,7 +84,8 @@ class Training {
           converts_(converts), checkpoint_(mixedprec::Checkpoint::create(
                                    context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
           optimizer_(make_optimizer(manifest, comm)) {
-        gathers_codes_ = comm != nullptr && recipe_.get_string(MP_RECIPE_FP8_ALL_GATHER) == "on";
+        gathers_codes_ =
+            comm != nullptr && recipe_.get_string(MP_RECIPE_WEIGHT_GATHER_CODES) == "on";
         add_groups(manifest);
         checkpoint_.add(optimizer_);
         for (const Json& tensor : manifest.json.at("tensors")) {

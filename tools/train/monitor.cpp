@@ -88,7 +88,7 @@ void Monitor::add_to_point(const mp_linear_stats& s) {
     counts.amax = larger_amax(s.amax, counts.amax);
 }
 
-// "input: 0.02 % saturated: raise fp8.margin": behind the last colon is what stays the same.
+// "input: 0.02 % saturated: raise gemm.margin": behind the last colon is what stays the same.
 static std::string remedy(const std::string& advice) {
     const size_t colon = advice.rfind(':');
     return colon == std::string::npos ? advice : advice.substr(colon);

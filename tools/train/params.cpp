@@ -52,15 +52,15 @@ bool Params::is_in_recipe(const Param& p) const {
 // Whether ranks gather it as the codes that its fp8 layer multiplies.
 bool Params::is_codes(const Param& p) const {
     if (ranks.comm == nullptr || options.zero == 0 || p.cols == 0 || p.own_kernels ||
-        recipe_string(recipe, MP_RECIPE_FP8_ALL_GATHER) != "on" ||
-        recipe_string(recipe, MP_RECIPE_FP8_FILTER_SIZE) != "none") {
+        recipe_string(recipe, MP_RECIPE_WEIGHT_GATHER_CODES) != "on" ||
+        recipe_string(recipe, MP_RECIPE_GEMM_FILTER_SIZE) != "none") {
         return false;
     }
     int64_t multiple = 0;
-    MP_CHECK(mp_recipe_get_int(recipe, MP_RECIPE_FP8_FILTER_MULTIPLE_OF, &multiple));
+    MP_CHECK(mp_recipe_get_int(recipe, MP_RECIPE_GEMM_FILTER_MULTIPLE_OF, &multiple));
     const bool is_last = p.name == list.back().name;
     return p.rows % multiple == 0 && p.cols % multiple == 0 &&
-           !(is_last && recipe_string(recipe, MP_RECIPE_FP8_FILTER_FIRST_LAST) == "on");
+           !(is_last && recipe_string(recipe, MP_RECIPE_GEMM_FILTER_FIRST_LAST) == "on");
 }
 
 // Group 0: matrices, with weight decay. Group 1: vectors, without.

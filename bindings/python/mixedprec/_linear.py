@@ -212,7 +212,7 @@ class Linear(Object):
 
     inference      forward keeps nothing
     cache_weight   a converted weight serves until end_step
-    first_or_last  of the model: see the key fp8.filter.first_last
+    first_or_last  of the model: see the key gemm.filter.first_last
     stats          count what happens to elements: stats(), advice()
     frozen         the weight does not change; gives dx alone
 

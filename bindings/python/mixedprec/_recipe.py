@@ -111,7 +111,7 @@ _READ = {
 
 class Recipe(Object):
     """A recipe by a preset's name (presets() has them), "auto" or "auto_fp8", with keys changed: Recipe(context,
-    "fp8_delayed", {"fp8.margin": 1}).
+    "fp8_delayed", {"gemm.margin": 1}).
 
     recipe[key] reads and sets a key. What uses a recipe freezes it: setting is a BadStateError then, and clone() a copy
     that can be changed. A name or key that does not exist is an UnknownNameError with the nearest ones.
@@ -133,7 +133,7 @@ class Recipe(Object):
 
     @classmethod
     def from_json(cls, context: Context, source: Any) -> Recipe:
-        """A recipe from JSON text or a dict: {"recipe": "bf16_mixed", "fp8.margin": 1}."""
+        """A recipe from JSON text or a dict: {"recipe": "bf16_mixed", "gemm.margin": 1}."""
         data = json.dumps(source) if isinstance(source, Mapping) else source
         data = data.encode() if isinstance(data, str) else bytes(data)
         if b"\0" in data:
@@ -197,7 +197,7 @@ class Recipe(Object):
         """The weight that this recipe wants, from its fp32 values (None: zeros): rounded, quantized where weight.dtype
         has a scale. Give the same values to Optimizer.add_param as `initial`.
 
-        codes  make the codes that an fp8 layer's products take, for fp8.all_gather
+        codes  make the codes that an fp8 layer's products take, for weight.gather.codes
         """
         shape = shape_of(shape)
         count = 1

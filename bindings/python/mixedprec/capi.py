@@ -223,27 +223,27 @@ MP_RECIPE_BLOCK_MIN_ELEMENTS = "optimizer.block_min_elements"
 MP_RECIPE_WEIGHT_ROUNDING = "optimizer.weight.rounding"
 MP_RECIPE_EXP_AVG_ROUNDING = "optimizer.exp_avg.rounding"
 MP_RECIPE_EXP_AVG_SQ_ROUNDING = "optimizer.exp_avg_sq.rounding"
-MP_RECIPE_FP8_SCALING = "fp8.scaling"
+MP_RECIPE_GEMM_SCALING = "gemm.scaling"
 MP_RECIPE_FP8_FORMAT = "fp8.format"
-MP_RECIPE_FP8_FPROP = "fp8.fprop"
-MP_RECIPE_FP8_DGRAD = "fp8.dgrad"
-MP_RECIPE_FP8_WGRAD = "fp8.wgrad"
-MP_RECIPE_FP8_SCALE_RULE = "fp8.scale_rule"
-MP_RECIPE_FP8_POWER_OF_TWO_SCALE = "fp8.power_of_two_scale"
-MP_RECIPE_FP8_AMAX_EPSILON = "fp8.amax_epsilon"
-MP_RECIPE_FP8_MARGIN = "fp8.margin"
-MP_RECIPE_FP8_INTERVAL = "fp8.interval"
-MP_RECIPE_FP8_AMAX_HISTORY_LEN = "fp8.amax_history_len"
-MP_RECIPE_FP8_AMAX_COMPUTE_ALGO = "fp8.amax_compute_algo"
-MP_RECIPE_FP8_WARM_UP = "fp8.warm_up"
-MP_RECIPE_FP8_REDUCE_AMAX = "fp8.reduce_amax"
-MP_RECIPE_FP8_FAST_ACCUMULATION = "fp8.fast_accumulation"
-MP_RECIPE_FP8_ALL_GATHER = "fp8.all_gather"
-MP_RECIPE_FP8_WEIGHT_COPY = "fp8.weight_copy"
-MP_RECIPE_FP8_FILTER_MULTIPLE_OF = "fp8.filter.multiple_of"
-MP_RECIPE_FP8_FILTER_FIRST_LAST = "fp8.filter.first_last"
-MP_RECIPE_FP8_FILTER_SIZE = "fp8.filter.size"
-MP_RECIPE_FP8_FILTER_NAMES = "fp8.filter.names"
+MP_RECIPE_GEMM_FPROP_QUANTIZED = "gemm.fprop.quantized"
+MP_RECIPE_GEMM_DGRAD_QUANTIZED = "gemm.dgrad.quantized"
+MP_RECIPE_GEMM_WGRAD_QUANTIZED = "gemm.wgrad.quantized"
+MP_RECIPE_GEMM_SCALE_RULE = "gemm.scale_rule"
+MP_RECIPE_GEMM_POWER_OF_TWO_SCALE = "gemm.power_of_two_scale"
+MP_RECIPE_GEMM_AMAX_EPSILON = "gemm.amax_epsilon"
+MP_RECIPE_GEMM_MARGIN = "gemm.margin"
+MP_RECIPE_GEMM_INTERVAL = "gemm.interval"
+MP_RECIPE_GEMM_AMAX_HISTORY_LEN = "gemm.amax_history_len"
+MP_RECIPE_GEMM_AMAX_COMPUTE_ALGO = "gemm.amax_compute_algo"
+MP_RECIPE_GEMM_WARM_UP = "gemm.warm_up"
+MP_RECIPE_GEMM_REDUCE_AMAX = "gemm.reduce_amax"
+MP_RECIPE_GEMM_FAST_ACCUMULATION = "gemm.fast_accumulation"
+MP_RECIPE_WEIGHT_GATHER_CODES = "weight.gather.codes"
+MP_RECIPE_GEMM_WEIGHT_COPY = "gemm.weight_copy"
+MP_RECIPE_GEMM_FILTER_MULTIPLE_OF = "gemm.filter.multiple_of"
+MP_RECIPE_GEMM_FILTER_FIRST_LAST = "gemm.filter.first_last"
+MP_RECIPE_GEMM_FILTER_SIZE = "gemm.filter.size"
+MP_RECIPE_GEMM_FILTER_NAMES = "gemm.filter.names"
 MP_RECIPE_SCALER_KIND = "scaler.kind"
 MP_RECIPE_SCALER_INIT_SCALE = "scaler.init_scale"
 MP_RECIPE_SCALER_GROWTH_FACTOR = "scaler.growth_factor"
@@ -1339,7 +1339,7 @@ FUNCTIONS = {
     # the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
     #
     # Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
-    # scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
+    # scales move on, unless gemm.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
     # none at all with mp_optimizer_set_linears, where the optimizer is shared.
     "mp_linear_end_step": (c_int32, [POINTER(POINTER(mp_linear)), c_int32, POINTER(mp_queue), POINTER(mp_comm)], "linears, count, queue, comm"),
     # Gives the caller's reference back.
@@ -1524,7 +1524,7 @@ FUNCTIONS = {
     # rounding them loses. Blocks.
     "mp_recipe_create_weight": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), c_int32, POINTER(c_int64), POINTER(c_float), POINTER(POINTER(mp_tensor))], "context, recipe, ndim, shape, values, out"),
     # The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
-    # fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
+    # weight.gather.codes, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
     # mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
     "mp_recipe_create_weight_codes": (c_int32, [POINTER(mp_context), POINTER(mp_recipe), c_int32, POINTER(c_int64), POINTER(c_float), POINTER(POINTER(mp_tensor))], "context, recipe, ndim, shape, values, out"),
     # Gives the caller's reference back.

@@ -30,35 +30,35 @@ class Recipes(unittest.TestCase):
     def test_presets_and_keys(self):
         self.assertIn("bf16_mixed", mp.presets())
         keys = mp.recipe_keys()
-        self.assertEqual(keys["fp8.margin"].kind, int)
+        self.assertEqual(keys["gemm.margin"].kind, int)
         self.assertIn("fp32", keys["weight.dtype"].allowed.split("|"))
         for name in mp.presets():
             mp.Recipe(context, name)
 
     def test_keys(self):
-        recipe = mp.Recipe(context, "fp8_delayed", {"fp8.margin": 2, "scaler.kind": "dynamic"})
+        recipe = mp.Recipe(context, "fp8_delayed", {"gemm.margin": 2, "scaler.kind": "dynamic"})
         self.assertEqual(
-            (recipe["fp8.margin"], recipe["scaler.kind"], recipe["scaler.growth_factor"]), (2, "dynamic", 2.0)
+            (recipe["gemm.margin"], recipe["scaler.kind"], recipe["scaler.growth_factor"]), (2, "dynamic", 2.0)
         )
         recipe["scaler.growth_factor"] = 4
         self.assertEqual(dict(recipe)["scaler.growth_factor"], 4.0)
-        with self.assertRaisesRegex(mp.UnknownNameError, "fp8.margin"):
+        with self.assertRaisesRegex(mp.UnknownNameError, "gemm.margin"):
             recipe["fp8.margn"] = "1"
         with self.assertRaises(mp.UnknownNameError):
             recipe["nothing"]
         for key, wrong in (
-            ("fp8.margin", 1.5),
-            ("fp8.margin", "1"),
+            ("gemm.margin", 1.5),
+            ("gemm.margin", "1"),
             ("weight.dtype", 1),
             ("scaler.growth_factor", "2"),
         ):
             with self.assertRaises(TypeError):
                 recipe[key] = wrong
-        for key, wrong in (("fp8.margin", 2**40), ("weight.dtype", "fp3")):
+        for key, wrong in (("gemm.margin", 2**40), ("weight.dtype", "fp3")):
             with self.assertRaises(ValueError):
                 recipe[key] = wrong
         with self.assertRaises(OverflowError):
-            recipe["fp8.margin"] = 2**70
+            recipe["gemm.margin"] = 2**70
 
     def test_json(self):
         recipe = mp.Recipe.from_json(context, {"recipe": "bf16_mixed", "scaler.kind": "static"})

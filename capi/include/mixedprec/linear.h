@@ -16,9 +16,9 @@
  * of an mp_linear_end_step had a backward in that step: then its layers' forwards count, to find scales. Frozen layers, which
  * may train without a backward, and statistics are evaluated by mp_linear_forward_saved with `saved` NULL (saved.h).
  *
- * fp8. Which products are fp8 and how their operands are scaled is the recipe's (fp8.* keys); a layer whose sizes
+ * fp8. Which products are fp8 and how their operands are scaled is the recipe's (gemm.* keys); a layer whose sizes
  * do not fit stays in high precision and mp_linear_describe says why. The codes of a weight made in forward serve
- * its backward too (fp8.weight_copy). After each optimizer step call mp_linear_end_step, or name the layers to
+ * its backward too (gemm.weight_copy). After each optimizer step call mp_linear_end_step, or name the layers to
  * the optimizer once (mp_optimizer_set_linears): delayed scales follow from the step's amaxes there, cached weights are let
  * go, monitors are called. The weight may be a quantized tensor:
  * then its codes are the only copy; dw may be one too: it is summed in fp32 and rounded once. */
@@ -34,7 +34,7 @@
  * tensor or pointer: for gradient accumulation. Writes of the caller's own, and those of a captured graph that is run
  * again, go unnoticed until then. */
 #define MP_LINEAR_CACHE_WEIGHT 2u
-#define MP_LINEAR_FIRST_OR_LAST 4u /* of the whole model: see fp8.filter.first_last */
+#define MP_LINEAR_FIRST_OR_LAST 4u /* of the whole model: see gemm.filter.first_last */
 #define MP_LINEAR_STATS 8u /* count what happens to elements; mp_linear_get_stats reads it */
 /* The weight does not change while the layer lives (LoRA's base weight): it is rounded once, and again only where the library
  * writes to its memory (see MP_LINEAR_CACHE_WEIGHT). Its scale is made of its own amax then, under delayed scaling too.
@@ -57,7 +57,7 @@ typedef struct mp_linear_desc {
     uint32_t flags;       /* MP_LINEAR_* */
     int64_t in_features;  /* required, > 0 */
     int64_t out_features; /* required, > 0 */
-    /* What the model calls the layer, for the recipe's fp8.filter.names and for messages: 1 to 255 bytes of UTF-8, copied. NULL:
+    /* What the model calls the layer, for the recipe's gemm.filter.names and for messages: 1 to 255 bytes of UTF-8, copied. NULL:
      * it has no name. mp_linear_get_desc gives a string that lives as long as the layer. */
     const char* name;
 } mp_linear_desc;
@@ -143,7 +143,7 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
  * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
  *
  * Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
- * scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
+ * scales move on, unless gemm.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
  * none at all with mp_optimizer_set_linears, where the optimizer is shared.
  * @param[in] linears  the layers, all of one context; NULL entries are passed over
  * @param[in] count    their number, >= 0

@@ -62,7 +62,7 @@ typedef struct mp_param_desc {
     const char*
         name; /* unique, 1 to 255 bytes of UTF-8, not "__metadata__"; keys state, messages and random numbers */
     /* The weight, kept alive; fp32, or the recipe's weight.dtype (scaled: quantized); where ranks share it under
-     * fp8.all_gather also fp8 codes with one scale, which are for use only. */
+     * weight.gather.codes also fp8 codes with one scale, which are for use only. */
     mp_tensor* param;
     mp_tensor* grad; /* main gradient, same shape; NULL: one is made in the recipe's grad.dtype */
     /* NULL, or the exact initial value in fp32: param is overwritten by its rounding, and master or

@@ -99,10 +99,10 @@ MP_API mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* r
                                          mp_tensor** out) MP_MUST_CHECK;
 
 /** The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
- * fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
+ * weight.gather.codes, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
  * mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
  * @param[in]  context  the context
- * @param[in]  recipe   the recipe, with one scale for a weight (fp8.scaling "delayed" or "tensorwise")
+ * @param[in]  recipe   the recipe, with one scale for a weight (gemm.scaling "delayed" or "tensorwise")
  * @param[in]  ndim     0..MP_MAX_DIMS
  * @param[in]  shape    ndim sizes, each >= 0; may be NULL when ndim is 0
  * @param[in]  values   host memory, row-major; NULL: zeros

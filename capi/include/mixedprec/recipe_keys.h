@@ -50,38 +50,39 @@
 /* Products in fp8. "none" for no such product, or how their operands are scaled: "delayed" by earlier steps,
  * "tensorwise", "rowwise", "rowwise_gw_hp" (the weight gradient in high precision), "block" (1x128 and 128x128),
  * "mx" (32 elements, e8m0). */
-#define MP_RECIPE_FP8_SCALING "fp8.scaling"
+#define MP_RECIPE_GEMM_SCALING "gemm.scaling"
 /* "e4m3", "e5m2", or "hybrid": e4m3 for inputs and weights, e5m2 for gradients. */
 #define MP_RECIPE_FP8_FORMAT "fp8.format"
 /* "on", or "off": this product stays in gemm.*.dtype. */
-#define MP_RECIPE_FP8_FPROP "fp8.fprop" /* forward */
-#define MP_RECIPE_FP8_DGRAD "fp8.dgrad" /* data gradient */
-#define MP_RECIPE_FP8_WGRAD "fp8.wgrad" /* weight gradient */
+#define MP_RECIPE_GEMM_FPROP_QUANTIZED "gemm.fprop.quantized" /* forward */
+#define MP_RECIPE_GEMM_DGRAD_QUANTIZED "gemm.dgrad.quantized" /* data gradient */
+#define MP_RECIPE_GEMM_WGRAD_QUANTIZED "gemm.wgrad.quantized" /* weight gradient */
 /* From an amax to a scale: "current", "float64", "msamp", "deepseek", "mx_rceil", "mx_floor", "mx_ceil",
  * "mx_even"; see MP_SCALE_RULE_* in quant.h. */
-#define MP_RECIPE_FP8_SCALE_RULE "fp8.scale_rule"
-#define MP_RECIPE_FP8_POWER_OF_TWO_SCALE "fp8.power_of_two_scale" /* "on", "off" */
-#define MP_RECIPE_FP8_AMAX_EPSILON "fp8.amax_epsilon"             /* (float) */
-#define MP_RECIPE_FP8_MARGIN "fp8.margin"                         /* (int) room of 2^margin */
-#define MP_RECIPE_FP8_INTERVAL "fp8.interval"                     /* (int) delayed scaling */
-#define MP_RECIPE_FP8_AMAX_HISTORY_LEN "fp8.amax_history_len"     /* (int) delayed scaling */
-#define MP_RECIPE_FP8_AMAX_COMPUTE_ALGO "fp8.amax_compute_algo"   /* "max", "most_recent" */
+#define MP_RECIPE_GEMM_SCALE_RULE "gemm.scale_rule"
+#define MP_RECIPE_GEMM_POWER_OF_TWO_SCALE "gemm.power_of_two_scale" /* "on", "off" */
+#define MP_RECIPE_GEMM_AMAX_EPSILON "gemm.amax_epsilon"             /* (float) */
+#define MP_RECIPE_GEMM_MARGIN "gemm.margin"                         /* (int) room of 2^margin */
+#define MP_RECIPE_GEMM_INTERVAL "gemm.interval"                     /* (int) delayed scaling */
+#define MP_RECIPE_GEMM_AMAX_HISTORY_LEN "gemm.amax_history_len"     /* (int) delayed scaling */
+#define MP_RECIPE_GEMM_AMAX_COMPUTE_ALGO "gemm.amax_compute_algo"   /* "max", "most_recent" */
 /* (int) delayed scaling: for so many steps a tensor is scaled by its own amax. Transformer Engine has 0, and
  * thus a scale of 1 in the first step. */
-#define MP_RECIPE_FP8_WARM_UP "fp8.warm_up"
-#define MP_RECIPE_FP8_REDUCE_AMAX "fp8.reduce_amax"             /* "on", "off": over ranks */
-#define MP_RECIPE_FP8_FAST_ACCUMULATION "fp8.fast_accumulation" /* "on", "off": forward, on a GPU */
-#define MP_RECIPE_FP8_ALL_GATHER "fp8.all_gather"               /* "on", "off": codes on the wire */
+#define MP_RECIPE_GEMM_WARM_UP "gemm.warm_up"
+#define MP_RECIPE_GEMM_REDUCE_AMAX "gemm.reduce_amax" /* "on", "off": over ranks */
+#define MP_RECIPE_GEMM_FAST_ACCUMULATION                                                           \
+    "gemm.fast_accumulation"                                /* "on", "off": forward, on a GPU */
+#define MP_RECIPE_WEIGHT_GATHER_CODES "weight.gather.codes" /* "on", "off": codes on the wire */
 /* Codes of a weight after forward: "keep" them for backward, or "recompute" them there. */
-#define MP_RECIPE_FP8_WEIGHT_COPY "fp8.weight_copy"
+#define MP_RECIPE_GEMM_WEIGHT_COPY "gemm.weight_copy"
 /* Which layers stay in high precision: those whose sizes are not multiples (int); "on": the first and the last
  * layer (MP_LINEAR_FIRST_OR_LAST); "auto": those too small to gain on a GPU. */
-#define MP_RECIPE_FP8_FILTER_MULTIPLE_OF "fp8.filter.multiple_of" /* (int) */
-#define MP_RECIPE_FP8_FILTER_FIRST_LAST "fp8.filter.first_last"   /* "on", "off" */
-#define MP_RECIPE_FP8_FILTER_SIZE "fp8.filter.size"               /* "none", "auto" */
+#define MP_RECIPE_GEMM_FILTER_MULTIPLE_OF "gemm.filter.multiple_of" /* (int) */
+#define MP_RECIPE_GEMM_FILTER_FIRST_LAST "gemm.filter.first_last"   /* "on", "off" */
+#define MP_RECIPE_GEMM_FILTER_SIZE "gemm.filter.size"               /* "none", "auto" */
 /* Patterns of names, with commas: layers with such an mp_linear_desc.name stay in high precision. "*" stands for any
  * characters, "?" for one: "lm_head*,h0.*". "": none. */
-#define MP_RECIPE_FP8_FILTER_NAMES "fp8.filter.names"
+#define MP_RECIPE_GEMM_FILTER_NAMES "gemm.filter.names"
 
 /* Loss scaling: kind "none", "static", "dynamic"; the rest see mp_scaler_desc. */
 #define MP_RECIPE_SCALER_KIND "scaler.kind"

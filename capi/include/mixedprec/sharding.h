@@ -102,7 +102,7 @@ typedef struct mp_sharding_progress {
 typedef struct mp_planned_tensor {
     uint32_t struct_size; /* sizeof(mp_planned_tensor), the same in all of an array */
     /* MP_DTYPE_NONE: the recipe's weight.dtype. MP_DTYPE_FP32: kept in fp32. MP_DTYPE_FP8_E4M3 or _E5M2: codes of
-     * mp_recipe_create_weight_codes, which ranks gather under fp8.all_gather */
+     * mp_recipe_create_weight_codes, which ranks gather under weight.gather.codes */
     int32_t weight_dtype;
     int64_t count; /* elements, 0..2^55 in all */
     int32_t rule;  /* MP_RULE_* */

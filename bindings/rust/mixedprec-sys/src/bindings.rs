@@ -126,27 +126,27 @@ pub const MP_RECIPE_BLOCK_MIN_ELEMENTS: &CStr = text(b"optimizer.block_min_eleme
 pub const MP_RECIPE_WEIGHT_ROUNDING: &CStr = text(b"optimizer.weight.rounding\0");
 pub const MP_RECIPE_EXP_AVG_ROUNDING: &CStr = text(b"optimizer.exp_avg.rounding\0");
 pub const MP_RECIPE_EXP_AVG_SQ_ROUNDING: &CStr = text(b"optimizer.exp_avg_sq.rounding\0");
-pub const MP_RECIPE_FP8_SCALING: &CStr = text(b"fp8.scaling\0");
+pub const MP_RECIPE_GEMM_SCALING: &CStr = text(b"gemm.scaling\0");
 pub const MP_RECIPE_FP8_FORMAT: &CStr = text(b"fp8.format\0");
-pub const MP_RECIPE_FP8_FPROP: &CStr = text(b"fp8.fprop\0");
-pub const MP_RECIPE_FP8_DGRAD: &CStr = text(b"fp8.dgrad\0");
-pub const MP_RECIPE_FP8_WGRAD: &CStr = text(b"fp8.wgrad\0");
-pub const MP_RECIPE_FP8_SCALE_RULE: &CStr = text(b"fp8.scale_rule\0");
-pub const MP_RECIPE_FP8_POWER_OF_TWO_SCALE: &CStr = text(b"fp8.power_of_two_scale\0");
-pub const MP_RECIPE_FP8_AMAX_EPSILON: &CStr = text(b"fp8.amax_epsilon\0");
-pub const MP_RECIPE_FP8_MARGIN: &CStr = text(b"fp8.margin\0");
-pub const MP_RECIPE_FP8_INTERVAL: &CStr = text(b"fp8.interval\0");
-pub const MP_RECIPE_FP8_AMAX_HISTORY_LEN: &CStr = text(b"fp8.amax_history_len\0");
-pub const MP_RECIPE_FP8_AMAX_COMPUTE_ALGO: &CStr = text(b"fp8.amax_compute_algo\0");
-pub const MP_RECIPE_FP8_WARM_UP: &CStr = text(b"fp8.warm_up\0");
-pub const MP_RECIPE_FP8_REDUCE_AMAX: &CStr = text(b"fp8.reduce_amax\0");
-pub const MP_RECIPE_FP8_FAST_ACCUMULATION: &CStr = text(b"fp8.fast_accumulation\0");
-pub const MP_RECIPE_FP8_ALL_GATHER: &CStr = text(b"fp8.all_gather\0");
-pub const MP_RECIPE_FP8_WEIGHT_COPY: &CStr = text(b"fp8.weight_copy\0");
-pub const MP_RECIPE_FP8_FILTER_MULTIPLE_OF: &CStr = text(b"fp8.filter.multiple_of\0");
-pub const MP_RECIPE_FP8_FILTER_FIRST_LAST: &CStr = text(b"fp8.filter.first_last\0");
-pub const MP_RECIPE_FP8_FILTER_SIZE: &CStr = text(b"fp8.filter.size\0");
-pub const MP_RECIPE_FP8_FILTER_NAMES: &CStr = text(b"fp8.filter.names\0");
+pub const MP_RECIPE_GEMM_FPROP_QUANTIZED: &CStr = text(b"gemm.fprop.quantized\0");
+pub const MP_RECIPE_GEMM_DGRAD_QUANTIZED: &CStr = text(b"gemm.dgrad.quantized\0");
+pub const MP_RECIPE_GEMM_WGRAD_QUANTIZED: &CStr = text(b"gemm.wgrad.quantized\0");
+pub const MP_RECIPE_GEMM_SCALE_RULE: &CStr = text(b"gemm.scale_rule\0");
+pub const MP_RECIPE_GEMM_POWER_OF_TWO_SCALE: &CStr = text(b"gemm.power_of_two_scale\0");
+pub const MP_RECIPE_GEMM_AMAX_EPSILON: &CStr = text(b"gemm.amax_epsilon\0");
+pub const MP_RECIPE_GEMM_MARGIN: &CStr = text(b"gemm.margin\0");
+pub const MP_RECIPE_GEMM_INTERVAL: &CStr = text(b"gemm.interval\0");
+pub const MP_RECIPE_GEMM_AMAX_HISTORY_LEN: &CStr = text(b"gemm.amax_history_len\0");
+pub const MP_RECIPE_GEMM_AMAX_COMPUTE_ALGO: &CStr = text(b"gemm.amax_compute_algo\0");
+pub const MP_RECIPE_GEMM_WARM_UP: &CStr = text(b"gemm.warm_up\0");
+pub const MP_RECIPE_GEMM_REDUCE_AMAX: &CStr = text(b"gemm.reduce_amax\0");
+pub const MP_RECIPE_GEMM_FAST_ACCUMULATION: &CStr = text(b"gemm.fast_accumulation\0");
+pub const MP_RECIPE_WEIGHT_GATHER_CODES: &CStr = text(b"weight.gather.codes\0");
+pub const MP_RECIPE_GEMM_WEIGHT_COPY: &CStr = text(b"gemm.weight_copy\0");
+pub const MP_RECIPE_GEMM_FILTER_MULTIPLE_OF: &CStr = text(b"gemm.filter.multiple_of\0");
+pub const MP_RECIPE_GEMM_FILTER_FIRST_LAST: &CStr = text(b"gemm.filter.first_last\0");
+pub const MP_RECIPE_GEMM_FILTER_SIZE: &CStr = text(b"gemm.filter.size\0");
+pub const MP_RECIPE_GEMM_FILTER_NAMES: &CStr = text(b"gemm.filter.names\0");
 pub const MP_RECIPE_SCALER_KIND: &CStr = text(b"scaler.kind\0");
 pub const MP_RECIPE_SCALER_INIT_SCALE: &CStr = text(b"scaler.init_scale\0");
 pub const MP_RECIPE_SCALER_GROWTH_FACTOR: &CStr = text(b"scaler.growth_factor\0");
@@ -2567,7 +2567,7 @@ extern "C" {
     /// the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
     ///
     /// Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
-    /// scales move on, unless fp8.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
+    /// scales move on, unless gemm.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
     /// none at all with mp_optimizer_set_linears, where the optimizer is shared.
     pub fn mp_linear_end_step(linears: *const *mut mp_linear, count: i32, queue: *mut mp_queue, comm: *mut mp_comm) -> mp_status;
 
@@ -2816,7 +2816,7 @@ extern "C" {
     pub fn mp_recipe_create_weight(context: *mut mp_context, recipe: *const mp_recipe, ndim: i32, shape: *const i64, values: *const f32, out: *mut *mut mp_tensor) -> mp_status;
 
     /// The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
-    /// fp8.all_gather, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
+    /// weight.gather.codes, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
     /// mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
     pub fn mp_recipe_create_weight_codes(context: *mut mp_context, recipe: *const mp_recipe, ndim: i32, shape: *const i64, values: *const f32, out: *mut *mut mp_tensor) -> mp_status;
 

@@ -43,7 +43,7 @@ pub struct LinearOptions {
     pub inference: bool,
     /// A converted weight serves until the step ends: for gradient accumulation.
     pub cache_weight: bool,
-    /// It is the first or last of the model: see the key `fp8.filter.first_last`.
+    /// It is the first or last of the model: see the key `gemm.filter.first_last`.
     pub first_or_last: bool,
     /// Counts what happens to elements, for [`Linear::stats`].
     pub stats: bool,

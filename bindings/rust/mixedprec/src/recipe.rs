@@ -274,7 +274,7 @@ impl Recipe {
         self.make_weight(shape, values, sys::mp_recipe_create_weight)
     }
 
-    /// The same as the codes that fp8 products take, with one scale: what sharding gathers under `fp8.all_gather`.
+    /// The same as the codes that fp8 products take, with one scale: what sharding gathers under `weight.gather.codes`.
     pub fn weight_codes(&self, shape: &[usize], values: Option<&[f32]>) -> Result<Tensor<'static>> {
         self.make_weight(shape, values, sys::mp_recipe_create_weight_codes)
     }

@@ -30,19 +30,19 @@ fn presets_and_keys() {
 fn keys_are_set_until_a_recipe_is_used() {
     let context = context();
     let mut recipe = Recipe::new(&context, "fp8_delayed").unwrap();
-    recipe.set_int("fp8.amax_history_len", 7).unwrap();
+    recipe.set_int("gemm.amax_history_len", 7).unwrap();
     recipe.set_float("scaler.init_scale", 1024.0).unwrap();
-    recipe.set_text("fp8.amax_compute_algo", "most_recent").unwrap();
-    assert_eq!(recipe.int("fp8.amax_history_len").unwrap(), 7);
+    recipe.set_text("gemm.amax_compute_algo", "most_recent").unwrap();
+    assert_eq!(recipe.int("gemm.amax_history_len").unwrap(), 7);
     assert_eq!(recipe.float("scaler.init_scale").unwrap(), 1024.0);
-    assert_eq!(recipe.text("fp8.amax_compute_algo").unwrap(), "most_recent");
+    assert_eq!(recipe.text("gemm.amax_compute_algo").unwrap(), "most_recent");
     recipe.validate().unwrap();
     assert!(!recipe.is_frozen().unwrap());
     let scaler = Scaler::from_recipe(&recipe).unwrap();
     assert!(recipe.is_frozen().unwrap());
-    assert_eq!(kind(recipe.set_int("fp8.amax_history_len", 8)), ErrorKind::BadState);
+    assert_eq!(kind(recipe.set_int("gemm.amax_history_len", 8)), ErrorKind::BadState);
     let mut copy = recipe.try_clone().unwrap();
-    copy.set_int("fp8.amax_history_len", 8).unwrap();
+    copy.set_int("gemm.amax_history_len", 8).unwrap();
     assert_eq!(scaler.scale().unwrap(), 1.0); // fp8_delayed scales no loss
     let auto = Recipe::new(&context, "auto").unwrap();
     assert!(!auto.reason().unwrap().is_empty() && recipe.reason().unwrap().is_empty());
