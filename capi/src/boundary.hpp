@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
 
 #include "handles.hpp"

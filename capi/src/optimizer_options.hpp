@@ -2,8 +2,10 @@
 // What the two ways to step have in common: structs of step.h and optimizer.h, as core has them.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "boundary.hpp"
