@@ -27,6 +27,9 @@ struct Key {
     double maximum = 0.0;
 };
 
+// `allowed` of keys that hold patterns of names. Compared by address.
+inline constexpr char kPatterns[] = "patterns of names with commas, such as lm_head*,h0.?";
+
 std::span<const Key> recipe_keys();
 // The name of a key that has had another one; any other text as it is.
 std::string current_name(const std::string& name);
