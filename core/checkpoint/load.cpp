@@ -38,6 +38,17 @@ std::string difference(const std::string& saved, const std::string& here) {
     return "its line is '" + line(saved, a) + "', here '" + line(here, b) + "'";
 }
 
+// With the keys of now; a text that is no recipe known here stays as it is.
+std::string as_written_here(const std::string& saved) {
+    try {
+        const recipe::NamedRecipe recipe =
+            recipe::recipe_from_json(saved.data(), saved.size(), DeviceCapability{});
+        return recipe::recipe_to_json(recipe.recipe, "fp32");
+    } catch (const Error&) {
+        return saved;
+    }
+}
+
 std::string quoted(const std::string& preset) {
     return preset.empty() ? "one without a name" : "'" + preset + "'";
 }
@@ -45,16 +56,7 @@ std::string quoted(const std::string& preset) {
 } // namespace
 
 bool is_same_recipe(const std::string& saved, const std::string& here) {
-    if (saved == here) {
-        return true;
-    }
-    try {
-        const recipe::NamedRecipe recipe =
-            recipe::recipe_from_json(saved.data(), saved.size(), DeviceCapability{});
-        return recipe::recipe_to_json(recipe.recipe, "fp32") == here;
-    } catch (const Error&) { // no recipe that is known here
-        return false;
-    }
+    return saved == here || as_written_here(saved) == here;
 }
 
 class Loader {
@@ -99,7 +101,7 @@ class Loader {
                  "MP_LOAD_CONVERT converts it to the one here; MP_LOAD_OTHER_RECIPE takes it as it "
                  "is, where all types are equal",
                  quoted(manifest.preset).c_str(), quoted(catalog_.preset).c_str(),
-                 difference(manifest.recipe, catalog_.recipe).c_str());
+                 difference(as_written_here(manifest.recipe), catalog_.recipe).c_str());
         }
         std::set<std::pair<std::string, std::string>> wanted;
         for (const Entry& entry : catalog_.entries) {
