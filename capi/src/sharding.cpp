@@ -83,14 +83,10 @@ shard::Sharding& sharding_of(const optim::Optimizer& optimizer) {
 }
 
 std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, int64_t count) {
-    if (count < 0) {
-        fail(Code::invalid_argument, "tensor_count is %lld; it must be >= 0",
-             static_cast<long long>(count));
-    }
-    if (count == 0) {
+    if (list_of(tensors, count, "tensors", "tensor_count").empty()) {
         return {};
     }
-    const auto* bytes = reinterpret_cast<const unsigned char*>(required(tensors, "tensors"));
+    const auto* bytes = reinterpret_cast<const unsigned char*>(tensors);
     const uint32_t stride = size_of_struct(tensors, "tensors");
     std::vector<optim::PlannedTensor> all;
     std::vector<int64_t> counts;
@@ -127,14 +123,7 @@ shard::Sharding* sharding_if_any(const optim::Optimizer& optimizer) {
 
 std::span<const int32_t> checked_indices(const optim::Optimizer& optimizer, const int32_t* indices,
                                          int32_t count) {
-    if (count < 0) {
-        fail(Code::invalid_argument, "count is %d; it must be >= 0", static_cast<int>(count));
-    }
-    if (count == 0) {
-        return {};
-    }
-    const std::span<const int32_t> all(required(indices, "indices"),
-                                       static_cast<std::size_t>(count));
+    const std::span<const int32_t> all = list_of(indices, count, "indices", "count");
     for (const int32_t index : all) {
         (void)checked_index(optimizer, index);
     }

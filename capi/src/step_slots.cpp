@@ -115,12 +115,8 @@ void read_amax(const mp_step_slot& slot, const UpdateSegment& s,
 
 // Slots lie struct_size bytes apart, which may be more or less than this library's idea of a slot.
 Slots read_slots(const mp_step_slot* slots, int64_t count, numerics::RuleId rule) {
-    if (count < 0) {
-        fail(Code::invalid_argument, "slot_count is %lld; it must be >= 0",
-             static_cast<long long>(count));
-    }
     Slots read;
-    if (count == 0) {
+    if (list_of(slots, count, "slots", "slot_count").empty()) {
         return read;
     }
     const uint32_t stride = size_of_struct(slots, "slots");
