@@ -41,7 +41,7 @@ typedef struct mp_param_group_desc {
      * hyper_count is 0. Not kept alive. */
     const mp_hyper* hypers;
     /* What each state of this group's parameters is kept in, in the rule's order, for example "fp32" for embeddings: a value of
-     * the recipe's key optimizer.<state>.dtype. NULL: what the recipe says. Not kept alive. */
+     * the recipe's key "optimizer.<state>.dtype". NULL: what the recipe says. Not kept alive. */
     const char* state_formats[MP_MAX_RULE_STATES];
 } mp_param_group_desc;
 

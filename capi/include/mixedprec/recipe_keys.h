@@ -70,8 +70,8 @@
  * thus a scale of 1 in the first step. */
 #define MP_RECIPE_GEMM_WARM_UP "gemm.warm_up"
 #define MP_RECIPE_GEMM_REDUCE_AMAX "gemm.reduce_amax" /* "on", "off": over ranks */
-#define MP_RECIPE_GEMM_FAST_ACCUMULATION                                                           \
-    "gemm.fast_accumulation"                                /* "on", "off": forward, on a GPU */
+/* "on", "off": forward, on a GPU. */
+#define MP_RECIPE_GEMM_FAST_ACCUMULATION "gemm.fast_accumulation"
 #define MP_RECIPE_WEIGHT_GATHER_CODES "weight.gather.codes" /* "on", "off": codes on the wire */
 /* Codes of a weight after forward: "keep" them for backward, or "recompute" them there. */
 #define MP_RECIPE_GEMM_WEIGHT_COPY "gemm.weight_copy"
