@@ -145,7 +145,7 @@ TEST_F(Created, AStepWithAMonitorIsNotCaptured) {
     const Queue queue(raw);
     EXPECT_TRUE(done(mp_optimizer_step(optimizer, queue, nullptr))); // what takes memory
     cudaStream_t stream = nullptr;
-    MP_OK(mp_queue_get_native(queue, &stream, sizeof stream));
+    MP_OK(mp_queue_get_native(queue, &stream, sizeof(void*)));
     (void)MP_SIMULATED(cudaSetDevice)(0);
     ASSERT_EQ(MP_SIMULATED(cudaStreamBeginCapture)(stream, cudaStreamCaptureModeThreadLocal),
               cudaSuccess);

@@ -232,6 +232,7 @@ int64_t mp_simulated_nccl_mistakes() {
     return nccl_here().faults + NcclRanks::mismatches() + nccl_here().orders.differences();
 }
 
+// NOLINTBEGIN(readability-identifier-naming): NCCL's names
 NcclResult ncclGetVersion(int* version) {
     *version = 22809;
     return mp::comm::kNcclSuccess;
@@ -384,5 +385,6 @@ NcclResult ncclAllReduce(const void* from, void* to, std::size_t count, int type
         {NcclPart::all_reduce, from, to, bytes_of_type(count, type), type, operation, 0});
 }
 
+// NOLINTEND(readability-identifier-naming)
 } // extern "C"
 #pragma GCC visibility pop
