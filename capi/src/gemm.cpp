@@ -122,11 +122,11 @@ const void* scale_data(const mp_tensor* handle, const char* name, const Tensor& 
         return side_data(handle, name, gemm, grid.dtype, count, ranges);
     }
     const TensorScales& own = *codes.scales();
-    if (own.form.grid != grid || own.scale_inv->count() != count) {
+    if (own.format.grid != grid || own.scale_inv->count() != count) {
         fail(Code::invalid_argument,
              "gemm: %s is NULL, and the scales of the quantized operand (%s, %lld of them) are not "
              "those of the plan (%s for blocks of %d x %d elements, %lld); make the plan for them",
-             name, form_text(own.form).c_str(), static_cast<long long>(own.scale_inv->count()),
+             name, format_text(own.format).c_str(), static_cast<long long>(own.scale_inv->count()),
              grid.exists() ? dtype_name(grid.dtype) : "none", grid.block_rows, grid.block_columns,
              static_cast<long long>(count));
     }

@@ -27,7 +27,7 @@ mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operan
     mp_linear_stats info{};
     info.struct_size = sizeof(info);
     info.operand = static_cast<int32_t>(operand);
-    info.dtype = static_cast<int32_t>(layer.form_of(operand).dtype);
+    info.dtype = static_cast<int32_t>(layer.format_of(operand).dtype);
     info.elements = state.stats.elements;
     info.saturated = state.stats.saturated;
     info.underflowed = state.stats.underflowed;

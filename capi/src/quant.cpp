@@ -9,7 +9,7 @@
 
 #include "boundary.hpp"
 #include "objects.hpp"
-#include "quant_form.hpp"
+#include "quant_format.hpp"
 #include "rounding.hpp"
 #include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"
@@ -54,17 +54,17 @@ const TensorScales& scales_of(const mp_tensor* tensor) {
 constexpr int64_t kScaleAlignment = 16;
 
 // Of a quantized tensor in the caller's memory.
-void check_pieces(const QuantizedMemory& memory, const MatrixForm& form, int64_t count) {
+void check_pieces(const QuantizedMemory& memory, const Format& format, int64_t count) {
     if (count > 0) {
         (void)required(memory.codes, "codes");
         (void)required(memory.scale_inv, "scale_inv");
     }
-    if (form.policy.rule == ScaleRule::nvfp4) {
+    if (format.policy.rule == ScaleRule::nvfp4) {
         (void)required(memory.amax, "amax, which NVFP4's scales are relative to,");
     }
-    if (!is_aligned(memory.codes, form.dtype)) {
+    if (!is_aligned(memory.codes, format.dtype)) {
         fail(Code::invalid_argument, "codes at %p are not aligned to their %lld bytes",
-             memory.codes, static_cast<long long>(dtype_size(form.dtype)));
+             memory.codes, static_cast<long long>(dtype_size(format.dtype)));
     }
     if (!is_aligned(memory.scale_inv, kScaleAlignment)) {
         fail(Code::invalid_argument, "scale_inv at %p is not aligned to 16 bytes",
@@ -145,14 +145,14 @@ class QuantizedMatrix {
         const DType dtype = dtype_of(memory.dtype, "memory.dtype");
         const int64_t sizes[] = {memory.rows, memory.columns};
         const Shape shape = checked_shape(2, sizes, dtype, "memory");
-        const MatrixForm form = form_of(dtype, quant);
-        check_form(form, "memory");
+        const Format format = format_of(dtype, quant);
+        check_format(format, "memory");
         QuantizedMemory pieces{memory.codes, memory.scale_inv, memory.amax};
-        check_pieces(pieces, form, shape.count());
+        check_pieces(pieces, format, shape.count());
         if (pieces.amax == nullptr) { // not wanted
             pieces.amax = amax_.emplace(stream, sizeof(float)).data();
         }
-        tensor_.emplace(owner, stream, form, shape, pieces);
+        tensor_.emplace(owner, stream, format, shape, pieces);
         check_pieces_apart(*tensor_);
         if (memory.transposed != nullptr) {
             const Shape turned{{memory.columns, memory.rows}, 2};
@@ -199,7 +199,7 @@ mp_quant_stats public_stats(const QuantStats& stats) {
 
 } // namespace
 
-MatrixForm mp::capi::form_of(DType dtype, const mp_quant_desc* source) {
+Format mp::capi::format_of(DType dtype, const mp_quant_desc* source) {
     const auto desc = read_optional_struct(source, "quant");
     check_flags(desc.flags, MP_QUANT_POWER_OF_TWO, "quant.flags");
     const int32_t scaling = desc.scaling == 0 ? MP_SCALING_TENSOR : desc.scaling;
@@ -220,24 +220,24 @@ MatrixForm mp::capi::form_of(DType dtype, const mp_quant_desc* source) {
         fail(Code::invalid_argument, "quant.amax_epsilon is %g; it must be in 0..1e30",
              desc.amax_epsilon);
     }
-    MatrixForm form{};
-    form.dtype = dtype;
-    form.grid = kGrids[static_cast<std::size_t>(scaling - 1)];
-    form.policy = numerics::scale_policy(static_cast<ScaleRule>(rule - 1), dtype, desc.margin);
-    form.policy.power_of_two = (desc.flags & MP_QUANT_POWER_OF_TWO) != 0;
-    form.policy.epsilon = static_cast<float>(desc.amax_epsilon);
-    return form;
+    Format format{};
+    format.dtype = dtype;
+    format.grid = kGrids[static_cast<std::size_t>(scaling - 1)];
+    format.policy = numerics::scale_policy(static_cast<ScaleRule>(rule - 1), dtype, desc.margin);
+    format.policy.power_of_two = (desc.flags & MP_QUANT_POWER_OF_TWO) != 0;
+    format.policy.epsilon = static_cast<float>(desc.amax_epsilon);
+    return format;
 }
 
-mp_quant_desc mp::capi::desc_of(const MatrixForm& form) {
+mp_quant_desc mp::capi::desc_of(const Format& format) {
     mp_quant_desc desc = MP_QUANT_DESC_INIT;
     for (std::size_t i = 0; i < kGrids.size(); ++i) {
-        desc.scaling = kGrids[i] == form.grid ? static_cast<int32_t>(i) + 1 : desc.scaling;
+        desc.scaling = kGrids[i] == format.grid ? static_cast<int32_t>(i) + 1 : desc.scaling;
     }
-    desc.rule = static_cast<int32_t>(form.policy.rule) + 1;
-    desc.flags = form.policy.power_of_two ? MP_QUANT_POWER_OF_TWO : 0;
-    desc.amax_epsilon = static_cast<double>(form.policy.epsilon);
-    desc.margin = std::ilogb(max_finite(form.dtype) / form.policy.max_code);
+    desc.rule = static_cast<int32_t>(format.policy.rule) + 1;
+    desc.flags = format.policy.power_of_two ? MP_QUANT_POWER_OF_TWO : 0;
+    desc.amax_epsilon = static_cast<double>(format.policy.epsilon);
+    desc.margin = std::ilogb(max_finite(format.dtype) / format.policy.max_code);
     return desc;
 }
 
@@ -248,14 +248,14 @@ mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* 
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
         auto tensor =
-            std::make_shared<Tensor>(owner, *spec.stream, form_of(spec.dtype, quant), spec.shape);
+            std::make_shared<Tensor>(owner, *spec.stream, format_of(spec.dtype, quant), spec.shape);
         complete(*spec.stream);
         *out = make_handle<mp_tensor>(std::move(tensor));
     });
 }
 
 mp_status mp_tensor_get_quant_desc(const mp_tensor* tensor, mp_quant_desc* desc) {
-    return boundary([&] { write_struct(desc, desc_of(scales_of(tensor).form), "desc"); });
+    return boundary([&] { write_struct(desc, desc_of(scales_of(tensor).format), "desc"); });
 }
 
 mp_status mp_tensor_get_scales(const mp_tensor* tensor, mp_tensor** out) {
@@ -280,10 +280,10 @@ mp_status mp_tensor_wrap_quantized(mp_context* context, const mp_tensor_desc* de
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const TensorSpec spec = spec_of(*owner, desc);
-        const MatrixForm form = form_of(spec.dtype, quant);
+        const Format format = format_of(spec.dtype, quant);
         const QuantizedMemory memory{codes, scale_inv, amax};
-        check_pieces(memory, form, spec.shape.count());
-        auto tensor = std::make_shared<Tensor>(owner, *spec.stream, form, spec.shape, memory);
+        check_pieces(memory, format, spec.shape.count());
+        auto tensor = std::make_shared<Tensor>(owner, *spec.stream, format, spec.shape, memory);
         check_pieces_apart(*tensor);
         complete(*spec.stream);
         mp_tensor* handle = make_handle<mp_tensor>(tensor);
@@ -359,7 +359,7 @@ mp_status mp_tensor_dequantize_pointers(mp_context* context, mp_queue* queue,
 mp_status mp_tensor_get_scale_grid(const mp_quant_desc* quant, int64_t rows, int64_t columns,
                                    int64_t* grid_rows, int64_t* grid_columns, int32_t* dtype) {
     return boundary([&] {
-        const ScaleGrid grid = form_of(DType::fp8_e4m3, quant).grid;
+        const ScaleGrid grid = format_of(DType::fp8_e4m3, quant).grid;
         const int64_t sizes[] = {rows, columns};
         (void)checked_shape(2, sizes, DType::fp8_e4m3, "matrix");
         (void)required(grid_columns, "grid_columns");

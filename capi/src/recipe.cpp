@@ -151,14 +151,14 @@ mp_status mp_recipe_create_weight_codes(mp_context* context, const mp_recipe* re
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const recipe::Fp8Policy& policy = object_of(recipe, "recipe")->recipe.fp8;
         const Shape sizes = checked_shape(ndim, shape, DType::fp32, "weight");
-        const MatrixForm form =
-            recipe::operand_form(policy, recipe::GemmRole::fprop, recipe::Operand::weight);
-        if (!recipe::is_fp8(policy, recipe::GemmRole::fprop) || form.grid != kTensorScale) {
+        const Format format =
+            recipe::operand_format(policy, recipe::GemmRole::fprop, recipe::Operand::weight);
+        if (!recipe::is_fp8(policy, recipe::GemmRole::fprop) || format.grid != kTensorScale) {
             fail(Code::unsupported,
                  "recipe: codes of a weight need fp8 products with one scale for it; gemm.scaling "
                  "must be delayed or tensorwise, and gemm.fprop.quantized on");
         }
-        const auto weight = std::make_shared<Tensor>(owner, owner->stream(), form, sizes);
+        const auto weight = std::make_shared<Tensor>(owner, owner->stream(), format, sizes);
         fill(owner, *weight, values);
         complete(owner->stream());
         *out = make_handle<mp_tensor>(weight);

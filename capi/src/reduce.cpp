@@ -72,7 +72,7 @@ struct Arrays {
 
 void check_source(const Tensor& source, const Tensor& destination) {
     const bool has_one_scale =
-        source.scales() != nullptr && source.scales()->form.grid == kTensorScale;
+        source.scales() != nullptr && source.scales()->format.grid == kTensorScale;
     const bool is_wide = is_high_precision(source.dtype());
     if (source.scales() != nullptr ? !has_one_scale : !is_wide) {
         fail(Code::invalid_dtype,

@@ -7,7 +7,7 @@
 #include "linear_desc.hpp"
 #include "numerics/philox.hpp"
 #include "objects.hpp"
-#include "quant_form.hpp"
+#include "quant_format.hpp"
 #include "rounding.hpp"
 #include "versioned_struct.hpp"
 
@@ -175,10 +175,11 @@ mp_status mp_linear_get_operand_form(const mp_linear* linear, int32_t product, i
                                      int32_t* dtype, mp_quant_desc* quant) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
-        const MatrixForm& form = layer.form_of(role_of(product), operand_of(operand));
+        const Format& format = layer.format_of(role_of(product), operand_of(operand));
         (void)size_of_struct(quant, "quant");
-        *required(dtype, "dtype") = static_cast<int32_t>(form.dtype);
-        write_struct(quant, form.is_quantized() ? desc_of(form) : mp_quant_desc(MP_QUANT_DESC_INIT),
+        *required(dtype, "dtype") = static_cast<int32_t>(format.dtype);
+        write_struct(quant,
+                     format.is_quantized() ? desc_of(format) : mp_quant_desc(MP_QUANT_DESC_INIT),
                      "quant");
     });
 }
@@ -205,7 +206,7 @@ mp_status mp_linear_get_weight_codes(const mp_linear* linear, int32_t product, m
         output(out);
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const recipe::GemmRole role = role_of(product);
-        (void)layer.form_of(role, recipe::Operand::weight);
+        (void)layer.format_of(role, recipe::Operand::weight);
         const auto& codes = layer.weight_codes()[static_cast<std::size_t>(role)];
         if (codes != nullptr) {
             *out = make_handle<mp_tensor>(codes);

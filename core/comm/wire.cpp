@@ -11,7 +11,7 @@ namespace {
 
 // Block scales are as fine as they may be: fp32 scales put the largest element on the largest code; powers of two are
 // rounded so that none saturates.
-MatrixForm form_of(const WireFormat& format) {
+Format codes_of(const WireFormat& format) {
     const auto rule = format.scale == WireScale::mx ? numerics::ScaleRule::mx_rceil
                                                     : numerics::ScaleRule::current;
     return {format.dtype, wire_grid(format), numerics::scale_policy(rule, format.dtype)};
@@ -38,7 +38,7 @@ void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
 
 void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& format, void* wire,
                 const PackOptions& options) {
-    const MatrixForm form = form_of(format);
+    const Format codes = codes_of(format);
     QuantizeDesc op{};
     op.kind = OpKind::quantize;
     op.source = source;
@@ -46,9 +46,9 @@ void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& forma
     op.columns = source.count;
     op.dtype = format.dtype;
     op.codes = static_cast<char*>(wire) + wire_scale_bytes(source.count, format);
-    op.grid = form.grid;
+    op.grid = codes.grid;
     op.scale_inv = wire;
-    op.policy = form.policy;
+    op.policy = codes.policy;
     op.slot = options.slot;
     run_rounded(stream, op, options);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What values look like between ranks: elements of a wire type, fp8 with its scales before the codes. The form
+// What values look like between ranks: elements of a wire type, fp8 with its scales before the codes. The format
 // says how values are rounded before they leave a rank; what they are added in is the receiver's (comm/sum.hpp).
 #pragma once
 

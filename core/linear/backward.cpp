@@ -63,13 +63,13 @@ void Linear::check_apart(const Stream& stream, const Saved* saved, const Tensor&
     ranges.add("dw", MemoryRanges::Use::written, g.dw);
     ranges.add("dbias", MemoryRanges::Use::written, g.dbias);
     if (g.dw != nullptr) {
-        saved->add_to(ranges, forms(recipe::GemmRole::wgrad).b, options_.in_features);
+        saved->add_to(ranges, formats(recipe::GemmRole::wgrad).b, options_.in_features);
     }
     ranges.check("linear");
     if (g.dw == nullptr && saved != nullptr) { // dx may take the place of x, scratch memory may not
         MemoryRanges kept;
         kept.add_workspace(stream);
-        saved->add_to(kept, forms(recipe::GemmRole::wgrad).b, options_.in_features);
+        saved->add_to(kept, formats(recipe::GemmRole::wgrad).b, options_.in_features);
         kept.check("linear");
     }
 }
@@ -116,7 +116,7 @@ void Linear::weight_gradient(Stream& stream, Saved& saved, const OperandView& dy
                          dy.scale_inv, x.scale_inv});
     if (is_quantized) {
         const TensorScales& scales = *dw.scales();
-        quant::quantize_matrix(stream, target, dw.rows(), dw.columns(), dw.form(),
+        quant::quantize_matrix(stream, target, dw.rows(), dw.columns(), dw.format(),
                                {dw.data(), nullptr, scales.scale_inv->data(),
                                 static_cast<float*>(scales.amax->data())});
     } else if (wide.has_value()) {
@@ -168,18 +168,18 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
     }
     check_apart(stream, saved, dy, dx, gradients);
     if (dx != nullptr && saved != nullptr) {
-        saved->drop_under(*dx, forms(recipe::GemmRole::wgrad).b, options_.in_features);
+        saved->drop_under(*dx, formats(recipe::GemmRole::wgrad).b, options_.in_features);
     }
     count_codes(stream, track(recipe::Operand::grad_output), dy);
     const bool is_rounded =
-        (dx != nullptr && is_rounded_to(dy, forms(recipe::GemmRole::dgrad).a)) ||
-        (gradients.dw != nullptr && is_rounded_to(dy, forms(recipe::GemmRole::wgrad).a));
+        (dx != nullptr && is_rounded_to(dy, formats(recipe::GemmRole::dgrad).a)) ||
+        (gradients.dw != nullptr && is_rounded_to(dy, formats(recipe::GemmRole::wgrad).a));
     if (options_.with_stats && !is_rounded) {
         count_apart(stream, recipe::Operand::grad_output, dy);
     }
     std::optional<ScratchOperand> dy_operand;
     if (data_product != nullptr) {
-        dy_operand.emplace(stream, dy, forms(recipe::GemmRole::dgrad).a,
+        dy_operand.emplace(stream, dy, formats(recipe::GemmRole::dgrad).a,
                            track(recipe::Operand::grad_output));
         std::optional<ScratchOperand> w_scratch;
         const OperandView w =
@@ -189,10 +189,10 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
             stream, {view.data, w.data, nullptr, nullptr, dx->data(), view.scale_inv, w.scale_inv});
     }
     if (gradients.dw != nullptr) {
-        const MatrixForm& form = forms(recipe::GemmRole::wgrad).a;
-        if (!dy_operand.has_value() || form != forms(recipe::GemmRole::dgrad).a) {
+        const Format& format = formats(recipe::GemmRole::wgrad).a;
+        if (!dy_operand.has_value() || format != formats(recipe::GemmRole::dgrad).a) {
             dy_operand.reset();
-            dy_operand.emplace(stream, dy, form, track(recipe::Operand::grad_output));
+            dy_operand.emplace(stream, dy, format, track(recipe::Operand::grad_output));
         }
         adds_to_codes_ = adds_to_codes(gradients);
         weight_gradient(stream, *saved, dy_operand->view(), *gradients.dw, gradients.accumulate);

@@ -34,7 +34,7 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
             fail(Code::invalid_argument, "linear: weight and bias must be on the context's device");
         }
     }
-    choose_forms();
+    choose_formats();
     if (is_fp8()) {
         scaling_ = ScalingState(context_->stream(), recipe_.fp8, options_.frozen);
         amaxes_ = ForwardAmaxes(context_->stream(), scaling_);
@@ -68,16 +68,17 @@ void Linear::count_apart(Stream& stream, recipe::Operand operand, const Tensor& 
     const DType type = // another than its own: equal codes are taken as they are, uncounted
         tensor.dtype() == DType::fp8_e5m2 ? DType::fp8_e4m3 : DType::fp8_e5m2;
     constexpr auto kRule = numerics::ScaleRule::current;
-    const MatrixForm form{type, kTensorScale, numerics::scale_policy(kRule, type)};
+    const Format format{type, kTensorScale, numerics::scale_policy(kRule, type)};
     if (tensor.count() > 0) {
-        const ScratchOperand codes(stream, tensor, form, scaling_.tracking_apart(operand));
+        const ScratchOperand codes(stream, tensor, format, scaling_.tracking_apart(operand));
     }
 }
 
 // Of a forward.
 void Linear::count_unrounded(Stream& stream, const Tensor& x, bool keeps_input) const {
-    const RoleForms& fprop = forms(recipe::GemmRole::fprop);
-    const bool is_kept_rounded = keeps_input && is_rounded_to(x, forms(recipe::GemmRole::wgrad).b);
+    const RoleFormats& fprop = formats(recipe::GemmRole::fprop);
+    const bool is_kept_rounded =
+        keeps_input && is_rounded_to(x, formats(recipe::GemmRole::wgrad).b);
     if (!is_rounded_to(x, fprop.a) && !is_kept_rounded) {
         count_apart(stream, recipe::Operand::input, x);
     }
@@ -89,9 +90,9 @@ void Linear::count_unrounded(Stream& stream, const Tensor& x, bool keeps_input) 
 
 // ---- the weight ---------------------------------------------------------------------------------
 
-bool Linear::keeps_weight(const MatrixForm& form) const noexcept {
+bool Linear::keeps_weight(const Format& format) const noexcept {
     return options_.cache_weight || options_.frozen ||
-           (form.is_quantized() && recipe_.fp8.weight_copy == recipe::WeightCopy::keep);
+           (format.is_quantized() && recipe_.fp8.weight_copy == recipe::WeightCopy::keep);
 }
 
 void Linear::forget_weight_copies() noexcept {
@@ -127,7 +128,7 @@ void Linear::forget_old_weight_copies() {
 
 const Tensor* Linear::given_codes(recipe::GemmRole role) const noexcept {
     const Tensor* const own = weight_codes_[static_cast<std::size_t>(role)].get();
-    const bool shares = forms(role).b == forms(recipe::GemmRole::fprop).b;
+    const bool shares = formats(role).b == formats(recipe::GemmRole::fprop).b;
     return own == nullptr && shares ? weight_codes_[0].get() : own;
 }
 
@@ -145,13 +146,13 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
         count_codes(stream, track_weight(stream, product, false), *codes);
         return view_of(*codes);
     }
-    const MatrixForm& form = forms(role).b;
-    if (is_in_form(*weight_, form) || !keeps_weight(form)) {
-        return scratch.emplace(stream, *weight_, form, track_weight(stream, product, with_stats))
+    const Format& format = formats(role).b;
+    if (has_format(*weight_, format) || !keeps_weight(format)) {
+        return scratch.emplace(stream, *weight_, format, track_weight(stream, product, with_stats))
             .view();
     }
     forget_old_weight_copies();
-    const bool shares = form == forms(recipe::GemmRole::fprop).b;
+    const bool shares = format == formats(recipe::GemmRole::fprop).b;
     const std::size_t place = shares ? 0 : 1;
     WeightCopy& copy = weight_copies_[place];
     // What a graph reads it must have made itself, unless the weight never changes; what a graph makes is not there yet.
@@ -160,13 +161,13 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
         copy.is_valid && (copy.capture == capture || (options_.frozen && copy.capture == 0));
     if (!serves || (copy.is_uncounted && with_stats)) {
         const std::size_t before = copy.memory.bytes();
-        (void)copy.memory.fill(stream, *weight_, form, track_weight(stream, place, with_stats));
+        (void)copy.memory.fill(stream, *weight_, format, track_weight(stream, place, with_stats));
         copy.is_valid = true;
         copy.capture = capture;
         copy.is_uncounted = evaluates;
         if (copy.memory.bytes() != before) {
             context_->log(LogLevel::debug, [&] {
-                return "linear: keeps its weight as " + form_text(form) + ", " +
+                return "linear: keeps its weight as " + format_text(format) + ", " +
                        std::to_string(copy.memory.bytes()) + " bytes";
             });
         }
@@ -295,8 +296,8 @@ void Linear::check_apart(const Stream& stream, const Tensor& x, const Tensor* y,
     ranges.add("x", MemoryRanges::Use::read, &x);
     ranges.add("y", MemoryRanges::Use::written, y);
     if (saved != nullptr && keep != Keep::scale) {
-        saved->memory().add_to(ranges, MemoryRanges::Use::written, forms(recipe::GemmRole::wgrad).b,
-                               x.rows(), x.columns());
+        saved->memory().add_to(ranges, MemoryRanges::Use::written,
+                               formats(recipe::GemmRole::wgrad).b, x.rows(), x.columns());
     }
     ranges.check("linear");
 }
@@ -318,14 +319,14 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
         product = &plan(recipe::GemmRole::fprop, rows, y->dtype(), false);
     }
     if (saved != nullptr && keep != Keep::scale) {
-        saved->make_room(stream, *x, forms(recipe::GemmRole::wgrad).b, !options_.copy_input);
+        saved->make_room(stream, *x, formats(recipe::GemmRole::wgrad).b, !options_.copy_input);
     }
     check_apart(stream, *x, y, saved, keep);
     const quant::Tracking tracking = track_input(stream, *x, saved, keep);
     if (saved != nullptr && keep == Keep::scale) {
         saved->drop(rows);
     } else if (saved != nullptr) {
-        saved->keep(stream, x, forms(recipe::GemmRole::wgrad).b, tracking, !options_.copy_input);
+        saved->keep(stream, x, formats(recipe::GemmRole::wgrad).b, tracking, !options_.copy_input);
     }
     if (product == nullptr) {
         return;
@@ -341,13 +342,13 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     }
     const OperandView w =
         weight_view(stream, recipe::GemmRole::fprop, w_scratch, counts, evaluates);
-    // The copy kept for backward serves as the operand too where both products want the same form.
-    const MatrixForm& form = forms(recipe::GemmRole::fprop).a;
+    // The copy kept for backward serves as the operand too where both products want the same format.
+    const Format& format = formats(recipe::GemmRole::fprop).a;
     const bool shares =
-        saved != nullptr && saved->has_input() && forms(recipe::GemmRole::wgrad).b == form;
+        saved != nullptr && saved->has_input() && formats(recipe::GemmRole::wgrad).b == format;
     std::optional<ScratchOperand> x_scratch;
     const OperandView input =
-        shares ? saved->input(stream) : x_scratch.emplace(stream, *x, form, tracking).view();
+        shares ? saved->input(stream) : x_scratch.emplace(stream, *x, format, tracking).view();
     if (!evaluates && !options_.inference) {
         amaxes_.forward_done(stream, keep == Keep::again ? nullptr : tracking.amax);
     }
@@ -356,34 +357,34 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
 }
 
 std::size_t Linear::saved_bytes(int64_t rows) const {
-    return OperandMemory::bytes_of(forms(recipe::GemmRole::wgrad).b, rows, options_.in_features);
+    return OperandMemory::bytes_of(formats(recipe::GemmRole::wgrad).b, rows, options_.in_features);
 }
 
 std::string Linear::describe() const {
     std::string text =
-        "linear " + weight_->shape().text() + ", weight " + form_text(weight_->form());
+        "linear " + weight_->shape().text() + ", weight " + format_text(weight_->format());
     if (recipe_.fp8.is_used()) {
         text += is_fp8() ? "; fp8" : "; in high precision: " + high_precision_reason_;
     }
     for (const recipe::GemmRole role : {recipe::GemmRole::fprop, recipe::GemmRole::dgrad}) {
-        const MatrixForm& form = forms(role).b;
-        if (is_in_form(*weight_, form) ||
-            (role == recipe::GemmRole::dgrad && form == forms(recipe::GemmRole::fprop).b)) {
+        const Format& format = formats(role).b;
+        if (has_format(*weight_, format) ||
+            (role == recipe::GemmRole::dgrad && format == formats(recipe::GemmRole::fprop).b)) {
             continue;
         }
         const std::size_t bytes = weight_copies_[static_cast<std::size_t>(role)].memory.bytes();
-        text += ", rounded to " + form_text(form) + " for " + recipe::role_name(role);
-        text += keeps_weight(form) ? ", kept (" + std::to_string(bytes) + " bytes)"
-                                   : std::string(" at each use, nothing kept");
+        text += ", rounded to " + format_text(format) + " for " + recipe::role_name(role);
+        text += keeps_weight(format) ? ", kept (" + std::to_string(bytes) + " bytes)"
+                                     : std::string(" at each use, nothing kept");
     }
-    const MatrixForm& kept = forms(recipe::GemmRole::wgrad).b;
+    const Format& kept = formats(recipe::GemmRole::wgrad).b;
     if (!keeps_input()) {
         text +=
             options_.frozen ? "; frozen: keeps nothing of x" : "; inference: keeps nothing of x";
     } else if (last_.borrows()) {
-        text += "; x: the caller's own " + form_text(kept) + " tensor, 0 bytes";
+        text += "; x: the caller's own " + format_text(kept) + " tensor, 0 bytes";
     } else {
-        text += "; x: a copy in " + form_text(kept) + ", the type of the weight-gradient GEMM, " +
+        text += "; x: a copy in " + format_text(kept) + ", the type of the weight-gradient GEMM, " +
                 std::to_string(last_.memory().bytes()) + " bytes";
     }
     for (const auto& [key, plan] : plans_) {

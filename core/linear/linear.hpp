@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear: y = x w^T + bias and its gradients, with operands in the forms that a recipe asks for. Keeps what the
+// Linear: y = x w^T + bias and its gradients, with operands in the formats that a recipe asks for. Keeps what the
 // weight gradient needs, the scaling state of its operands, and a plan for each GEMM shape it has met.
 #pragma once
 
@@ -99,14 +99,14 @@ class Linear {
     [[nodiscard]] const char* forgotten_end_step();
     // What the last backward lost by adding a micro-batch into codes; empty where nothing is. Said once.
     [[nodiscard]] std::string accumulation_note();
-    // The form of an operand in the product that quantizes it first.
-    [[nodiscard]] MatrixForm form_of(recipe::Operand operand) const noexcept;
+    // The format of an operand in the product that quantizes it first.
+    [[nodiscard]] Format format_of(recipe::Operand operand) const noexcept;
     // In this product. Throws where it has no such operand.
-    [[nodiscard]] const MatrixForm& form_of(recipe::GemmRole role, recipe::Operand operand) const;
-    // Rounds an operand as this product would, and counts it. Throws unless the codes are in its form.
+    [[nodiscard]] const Format& format_of(recipe::GemmRole role, recipe::Operand operand) const;
+    // Rounds an operand as this product would, and counts it. Throws unless the codes are in its format.
     void quantize(Stream& stream, recipe::GemmRole role, recipe::Operand operand,
                   const Tensor& source, Tensor& codes) const;
-    // These serve as the weight, in the forms of fprop and dgrad, instead of copies of its own; null: a copy.
+    // These serve as the weight, in the formats of fprop and dgrad, instead of copies of its own; null: a copy.
     void set_weight_codes(std::array<std::shared_ptr<Tensor>, 2> codes);
     [[nodiscard]] const std::array<std::shared_ptr<Tensor>, 2>& weight_codes() const noexcept {
         return weight_codes_;
@@ -116,14 +116,14 @@ class Linear {
   private:
     using PlanKey = std::tuple<recipe::GemmRole, int64_t, DType,
                                bool>; // role, rows, dtype of the result, accumulate
-    struct RoleForms {
-        MatrixForm a;
-        MatrixForm b;
+    struct RoleFormats {
+        Format a;
+        Format b;
     };
 
-    void choose_forms();
-    [[nodiscard]] const RoleForms& forms(recipe::GemmRole role) const noexcept {
-        return forms_[static_cast<std::size_t>(role)];
+    void choose_formats();
+    [[nodiscard]] const RoleFormats& formats(recipe::GemmRole role) const noexcept {
+        return formats_[static_cast<std::size_t>(role)];
     }
     [[nodiscard]] quant::Tracking track(recipe::Operand operand) const noexcept {
         return scaling_.tracking(operand, options_.with_stats);
@@ -135,7 +135,7 @@ class Linear {
     [[nodiscard]] bool keeps_input() const noexcept {
         return !options_.inference && !options_.frozen;
     }
-    void check_codes(const Tensor& codes, const MatrixForm& form, const char* name) const;
+    void check_codes(const Tensor& codes, const Format& format, const char* name) const;
     // What any call reads, and the queue's workspace, which it writes.
     [[nodiscard]] MemoryRanges own_ranges(const Stream& stream) const;
     void check_apart(const Stream& stream, const Tensor& x, const Tensor* y, const Saved* saved,
@@ -155,7 +155,7 @@ class Linear {
 
     // The caller's, or null.
     [[nodiscard]] const Tensor* given_codes(recipe::GemmRole role) const noexcept;
-    [[nodiscard]] bool keeps_weight(const MatrixForm& form) const noexcept;
+    [[nodiscard]] bool keeps_weight(const Format& format) const noexcept;
     // `evaluates`: what is converted for it is not counted.
     OperandView weight_view(Stream& stream, recipe::GemmRole role,
                             std::optional<ScratchOperand>& scratch, bool with_stats,
@@ -176,11 +176,11 @@ class Linear {
     std::array<std::shared_ptr<Tensor>, 2> weight_codes_; // the caller's; fprop, dgrad
     numerics::Rounding rounding_;                         // of gradients of fewer bits than fp32
     std::string high_precision_reason_;                   // empty: fp8 where the recipe says so
-    std::array<RoleForms, 3> forms_;                      // by GemmRole
+    std::array<RoleFormats, 3> formats_;                  // by GemmRole
     ScalingState scaling_;
     ForwardAmaxes amaxes_;
 
-    // Converted weights, by the role that made them; a role with the form of an earlier one has none.
+    // Converted weights, by the role that made them; a role with the format of an earlier one has none.
     struct WeightCopy {
         OperandMemory memory;
         bool is_valid = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operands of a layer's products: matrices in the form that a product takes.
+// The operands of a layer's products: matrices in the format that a product takes.
 #pragma once
 
 #include <optional>
@@ -17,26 +17,26 @@ struct OperandView {
 };
 
 // Whether the tensor can be handed to a product as it is.
-bool is_in_form(const Tensor& tensor, const MatrixForm& form) noexcept;
-// Whether a product rounds it to codes of this form first.
-bool is_rounded_to(const Tensor& tensor, const MatrixForm& form) noexcept;
+bool has_format(const Tensor& tensor, const Format& format) noexcept;
+// Whether a product rounds it to codes of this format first.
+bool is_rounded_to(const Tensor& tensor, const Format& format) noexcept;
 OperandView view_of(const Tensor& tensor) noexcept;
 
-// Memory for a matrix in some form that outlives the call. Grows, never shrinks; or is lent by the caller. What a captured graph
+// Memory for a matrix in some format that outlives the call. Grows, never shrinks; or is lent by the caller. What a captured graph
 // has used stays as long as this: a replay uses it again.
 class OperandMemory {
   public:
     // Of lent memory: elements, then scales.
-    static std::size_t bytes_of(const MatrixForm& form, int64_t rows, int64_t columns);
+    static std::size_t bytes_of(const Format& format, int64_t rows, int64_t columns);
 
     // What a matrix takes of lent memory; nothing where the memory is the library's.
-    void add_to(MemoryRanges& ranges, MemoryRanges::Use use, const MatrixForm& form, int64_t rows,
+    void add_to(MemoryRanges& ranges, MemoryRanges::Use use, const Format& format, int64_t rows,
                 int64_t columns) const;
     // Throws where lent memory is too small for the matrix.
-    void check_room(const Tensor& source, const MatrixForm& form) const;
+    void check_room(const Tensor& source, const Format& format) const;
     // So that fill() allocates nothing. Throws in a capture, unless there is room; what is in it is lost where there is not.
-    void make_room(Stream& stream, const MatrixForm& form, int64_t rows, int64_t columns);
-    OperandView fill(Stream& stream, const Tensor& source, const MatrixForm& form,
+    void make_room(Stream& stream, const Format& format, int64_t rows, int64_t columns);
+    OperandView fill(Stream& stream, const Tensor& source, const Format& format,
                      const quant::Tracking& tracking);
     // For work that is enqueued now.
     [[nodiscard]] OperandView view(const Stream& stream);
@@ -69,10 +69,10 @@ class OperandMemory {
     std::size_t lent_scales_at_ = 0; // 0: there are none
 };
 
-// The same in scratch memory, for one product; nothing is copied where the tensor is in the form already.
+// The same in scratch memory, for one product; nothing is copied where the tensor is in the format already.
 class ScratchOperand {
   public:
-    ScratchOperand(Stream& stream, const Tensor& source, const MatrixForm& form,
+    ScratchOperand(Stream& stream, const Tensor& source, const Format& format,
                    const quant::Tracking& tracking);
     [[nodiscard]] const OperandView& view() const noexcept { return view_; }
 

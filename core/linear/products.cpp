@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three products of a layer: the forms of their operands, and a plan for each number of rows.
+// The three products of a layer: the formats of their operands, and a plan for each number of rows.
 #include "linear/checks.hpp"
 #include "linear/linear.hpp"
 
 namespace mp::linear {
 namespace {
 
-MatrixForm rounded_to(DType dtype) { return {dtype, {}, {}}; }
+Format rounded_to(DType dtype) { return {dtype, {}, {}}; }
 
-bool has_power_of_two_scales(const MatrixForm& form) {
-    return form.policy.power_of_two || form.grid.dtype == DType::e8m0 ||
-           form.policy.rule == numerics::ScaleRule::msamp;
+bool has_power_of_two_scales(const Format& format) {
+    return format.policy.power_of_two || format.grid.dtype == DType::e8m0 ||
+           format.policy.rule == numerics::ScaleRule::msamp;
 }
 
 } // namespace
 
-void Linear::choose_forms() {
+void Linear::choose_formats() {
     high_precision_reason_ =
         recipe::reason_for_high_precision(recipe_.fp8, options_.in_features, options_.out_features,
                                           options_.is_first_or_last, options_.name);
     const auto choose = [this](recipe::GemmRole role, recipe::Operand a, recipe::Operand b,
                                DType high_precision) {
-        RoleForms& chosen = forms_[static_cast<std::size_t>(role)];
+        RoleFormats& chosen = formats_[static_cast<std::size_t>(role)];
         if (is_fp8() && recipe::is_fp8(recipe_.fp8, role)) {
-            chosen = {recipe::operand_form(recipe_.fp8, role, a),
-                      recipe::operand_form(recipe_.fp8, role, b)};
+            chosen = {recipe::operand_format(recipe_.fp8, role, a),
+                      recipe::operand_format(recipe_.fp8, role, b)};
         } else {
             chosen = {rounded_to(high_precision), rounded_to(high_precision)};
         }
@@ -36,19 +36,19 @@ void Linear::choose_forms() {
            recipe_.wgrad);
 }
 
-MatrixForm Linear::form_of(recipe::Operand operand) const noexcept {
+Format Linear::format_of(recipe::Operand operand) const noexcept {
     switch (operand) {
     case recipe::Operand::input:
-        return forms(recipe::GemmRole::fprop).a;
+        return formats(recipe::GemmRole::fprop).a;
     case recipe::Operand::weight:
-        return forms(recipe::GemmRole::fprop).b;
+        return formats(recipe::GemmRole::fprop).b;
     case recipe::Operand::grad_output:
         break;
     }
-    return forms(recipe::GemmRole::dgrad).a;
+    return formats(recipe::GemmRole::dgrad).a;
 }
 
-const MatrixForm& Linear::form_of(recipe::GemmRole role, recipe::Operand operand) const {
+const Format& Linear::format_of(recipe::GemmRole role, recipe::Operand operand) const {
     const recipe::Operand b =
         role == recipe::GemmRole::wgrad ? recipe::Operand::input : recipe::Operand::weight;
     const recipe::Operand a =
@@ -58,13 +58,13 @@ const MatrixForm& Linear::form_of(recipe::GemmRole role, recipe::Operand operand
              recipe::role_name(role), recipe::operand_name(a), recipe::operand_name(b),
              recipe::operand_name(operand));
     }
-    return operand == a ? forms(role).a : forms(role).b;
+    return operand == a ? formats(role).a : formats(role).b;
 }
 
-void Linear::check_codes(const Tensor& codes, const MatrixForm& form, const char* name) const {
-    if (!is_in_form(codes, form)) {
+void Linear::check_codes(const Tensor& codes, const Format& format, const char* name) const {
+    if (!has_format(codes, format)) {
         fail(Code::invalid_dtype, "linear: %s is %s; it must be %s (mp_linear_get_operand_form)",
-             name, form_text(codes.form()).c_str(), form_text(form).c_str());
+             name, format_text(codes.format()).c_str(), format_text(format).c_str());
     }
     if (&codes.device() != &weight_->device()) {
         fail(Code::invalid_argument, "linear: %s is not on the layer's device", name);
@@ -73,13 +73,13 @@ void Linear::check_codes(const Tensor& codes, const MatrixForm& form, const char
 
 void Linear::quantize(Stream& stream, recipe::GemmRole role, recipe::Operand operand,
                       const Tensor& source, Tensor& codes) const {
-    const MatrixForm& form = form_of(role, operand);
-    if (!form.is_quantized()) {
+    const Format& format = format_of(role, operand);
+    if (!format.is_quantized()) {
         fail(Code::invalid_argument,
              "linear: %s takes %s rounded to %s, without scales; use mp_tensor_cast",
-             recipe::role_name(role), recipe::operand_name(operand), dtype_name(form.dtype));
+             recipe::role_name(role), recipe::operand_name(operand), dtype_name(format.dtype));
     }
-    check_codes(codes, form, "codes");
+    check_codes(codes, format, "codes");
     quant::quantize_tensor(stream, source, codes, nullptr, track(operand));
 }
 
@@ -87,7 +87,7 @@ void Linear::set_weight_codes(std::array<std::shared_ptr<Tensor>, 2> codes) {
     for (const recipe::GemmRole role : {recipe::GemmRole::fprop, recipe::GemmRole::dgrad}) {
         const Tensor* const tensor = codes[static_cast<std::size_t>(role)].get();
         if (tensor != nullptr) {
-            check_codes(*tensor, forms(role).b, recipe::role_name(role));
+            check_codes(*tensor, formats(role).b, recipe::role_name(role));
             check_shape_is(*tensor, weight_->shape(), recipe::role_name(role));
         }
     }
@@ -117,7 +117,7 @@ gemm::GemmPlan& Linear::plan(recipe::GemmRole role, int64_t rows, DType result, 
         d.trans_a = true;
         break;
     }
-    const RoleForms& chosen = forms(role);
+    const RoleFormats& chosen = formats(role);
     d.dtype_a = chosen.a.dtype;
     d.dtype_b = chosen.b.dtype;
     d.scale_a = chosen.a.grid;

@@ -3,24 +3,24 @@
 
 namespace mp::linear {
 
-void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixForm& form,
+void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const Format& format,
                  const quant::Tracking& tracking, bool may_refer) {
     has_input_ = false; // until the new one is complete
-    if (may_refer && refers_to(*x, form)) {
+    if (may_refer && refers_to(*x, format)) {
         borrowed_ = x;
         kept_.release();
     } else {
         borrowed_ = nullptr;
-        (void)kept_.fill(stream, *x, form, tracking);
+        (void)kept_.fill(stream, *x, format, tracking);
     }
     rows_ = x->rows();
     has_input_ = true;
 }
 
-void Saved::make_room(Stream& stream, const Tensor& x, const MatrixForm& form, bool may_refer) {
-    kept_.check_room(x, form);
-    if (!(may_refer && refers_to(x, form)) && stream.is_captured()) {
-        kept_.make_room(stream, form, x.rows(), x.columns());
+void Saved::make_room(Stream& stream, const Tensor& x, const Format& format, bool may_refer) {
+    kept_.check_room(x, format);
+    if (!(may_refer && refers_to(x, format)) && stream.is_captured()) {
+        kept_.make_room(stream, format, x.rows(), x.columns());
     }
 }
 
@@ -31,14 +31,14 @@ void Saved::drop(int64_t rows) noexcept {
     has_input_ = false;
 }
 
-void Saved::add_to(MemoryRanges& ranges, const MatrixForm& form, int64_t columns) const {
+void Saved::add_to(MemoryRanges& ranges, const Format& format, int64_t columns) const {
     ranges.add("the x of forward", MemoryRanges::Use::read, borrowed_.get());
     if (has_input_ && borrowed_ == nullptr) {
-        kept_.add_to(ranges, MemoryRanges::Use::read, form, rows_, columns);
+        kept_.add_to(ranges, MemoryRanges::Use::read, format, rows_, columns);
     }
 }
 
-void Saved::drop_under(const Tensor& written, const MatrixForm& form, int64_t columns) noexcept {
+void Saved::drop_under(const Tensor& written, const Format& format, int64_t columns) noexcept {
     if (!has_input_ || (borrowed_ == nullptr && !kept_.is_lent())) {
         return; // of the library's own
     }
@@ -47,7 +47,7 @@ void Saved::drop_under(const Tensor& written, const MatrixForm& form, int64_t co
     const bool meets =
         borrowed_ != nullptr
             ? written.overlaps(*borrowed_)
-            : at(written.data()) < lent + OperandMemory::bytes_of(form, rows_, columns) &&
+            : at(written.data()) < lent + OperandMemory::bytes_of(format, rows_, columns) &&
                   lent < at(written.data()) + written.bytes();
     if (meets) {
         borrowed_ = nullptr;

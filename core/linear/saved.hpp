@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saved: what one forward of a layer keeps for its backward: the input in the form of the weight gradient, and under
+// Saved: what one forward of a layer keeps for its backward: the input in the format of the weight gradient, and under
 // delayed scaling the scale that it was quantized by.
 #pragma once
 
@@ -17,9 +17,9 @@ class Saved {
     // One whose input can be rebuilt: it remembers the scale too.
     explicit Saved(Stream& stream) : scale_(stream.allocate(sizeof(numerics::DelayedSlot))) {}
 
-    // Keeps x: the caller's own tensor where it has the form already and may be referred to, else a copy. Memory that was
+    // Keeps x: the caller's own tensor where it has the format already and may be referred to, else a copy. Memory that was
     // lent always gets one.
-    void keep(Stream& stream, const std::shared_ptr<Tensor>& x, const MatrixForm& form,
+    void keep(Stream& stream, const std::shared_ptr<Tensor>& x, const Format& format,
               const quant::Tracking& tracking, bool may_refer);
     // x goes, or is not kept at all; its rows stay known.
     void drop(int64_t rows) noexcept;
@@ -33,14 +33,14 @@ class Saved {
     [[nodiscard]] int64_t rows() const noexcept { return rows_; }
     [[nodiscard]] bool has_input() const noexcept { return has_input_; }
     [[nodiscard]] bool borrows() const noexcept { return borrowed_ != nullptr; }
-    // The caller's memory in which x, [rows, columns] in this form, is kept.
-    void add_to(MemoryRanges& ranges, const MatrixForm& form, int64_t columns) const;
+    // The caller's memory in which x, [rows, columns] in this format, is kept.
+    void add_to(MemoryRanges& ranges, const Format& format, int64_t columns) const;
     // This is about to be written: x goes where it is kept in the same memory.
-    void drop_under(const Tensor& written, const MatrixForm& form, int64_t columns) noexcept;
+    void drop_under(const Tensor& written, const Format& format, int64_t columns) noexcept;
     // For work that is enqueued now.
     [[nodiscard]] OperandView input(const Stream& stream);
     // Before a forward that keeps x changes anything.
-    void make_room(Stream& stream, const Tensor& x, const MatrixForm& form, bool may_refer);
+    void make_room(Stream& stream, const Tensor& x, const Format& format, bool may_refer);
     // Where the amax of x gathers from this forward on, in the layer's so many-th step.
     [[nodiscard]] float* gather(Stream& stream, int64_t step);
     // For its backward, once. Null: it has counted already, as all forwards of steps up to this one have.
@@ -53,8 +53,8 @@ class Saved {
     [[nodiscard]] const OperandMemory& memory() const noexcept { return kept_; }
 
   private:
-    [[nodiscard]] bool refers_to(const Tensor& x, const MatrixForm& form) const noexcept {
-        return is_in_form(x, form) && !kept_.is_lent();
+    [[nodiscard]] bool refers_to(const Tensor& x, const Format& format) const noexcept {
+        return has_format(x, format) && !kept_.is_lent();
     }
 
     std::shared_ptr<Tensor> borrowed_;

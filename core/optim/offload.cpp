@@ -43,7 +43,7 @@ std::shared_ptr<Tensor> make_like(const std::shared_ptr<Context>& context, Strea
                                   const Tensor& tensor) {
     return tensor.scales() == nullptr
                ? std::make_shared<Tensor>(context, stream, tensor.dtype(), tensor.shape())
-               : std::make_shared<Tensor>(context, stream, tensor.form(), tensor.shape());
+               : std::make_shared<Tensor>(context, stream, tensor.format(), tensor.shape());
 }
 
 Offload::Staging::Staging(const Context& context, std::size_t bytes)

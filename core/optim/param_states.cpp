@@ -8,7 +8,7 @@
 namespace mp::optim {
 namespace {
 
-MatrixForm form_of(StateFormat format) {
+Format format_of(StateFormat format) {
     return {format.dtype, kTensorScale,
             numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
 }
@@ -80,7 +80,7 @@ std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stre
         return nullptr;
     }
     if (format.is_scaled()) {
-        return std::make_shared<Tensor>(context, stream, form_of(format), shape);
+        return std::make_shared<Tensor>(context, stream, format_of(format), shape);
     }
     const Shape bytes = {{code_bytes(format.coding, format.dtype, shape.count())}, 1};
     return std::make_shared<Tensor>(context, stream, format.dtype,

@@ -76,18 +76,18 @@ void Parameters::check_number(const Tensor* number, const char* name) const {
 
 bool Parameters::is_gathered_codes(const Tensor& param) const noexcept {
     return options_.gathers_codes && param.scales() != nullptr &&
-           param.form().grid == kTensorScale && format_of(param) != options_.weight;
+           param.format().grid == kTensorScale && format_of(param) != options_.weight;
 }
 
 void Parameters::check_format(const NewParameter& p) const {
     const char* name = p.name.c_str();
     for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
         if (tensor != nullptr && tensor->scales() != nullptr &&
-            tensor->form().grid != kTensorScale) {
+            tensor->format().grid != kTensorScale) {
             fail(Code::invalid_dtype,
                  "optimizer: '%s' has a tensor of %s; weights and gradients have one scale for the "
                  "tensor",
-                 name, form_text(tensor->form()).c_str());
+                 name, format_text(tensor->format()).c_str());
         }
     }
     const StateFormat format = weight_format(*p.param);
@@ -118,7 +118,7 @@ void Parameters::check_values(int32_t index, const Tensor& values) const {
         fail(Code::invalid_dtype,
              "optimizer: the values for '%s' are %s; they must be fp32, fp16 or bf16 (codes are "
              "copied by mp_optimizer_get_state)",
-             p.name.c_str(), form_text(values.form()).c_str());
+             p.name.c_str(), format_text(values.format()).c_str());
     }
     if (&values.device() != &p.stepped->device()) {
         fail(Code::invalid_argument, "optimizer: the values for '%s' are not on the %s",

@@ -56,28 +56,29 @@ void check_transposed(const Tensor& source, const Tensor& destination, const Ten
 
 } // namespace
 
-std::size_t bytes_of_codes(const MatrixForm& form, int64_t rows, int64_t columns) {
-    return static_cast<std::size_t>(bytes_of(form.dtype, rows * columns));
+std::size_t bytes_of_codes(const Format& format, int64_t rows, int64_t columns) {
+    return static_cast<std::size_t>(bytes_of(format.dtype, rows * columns));
 }
 
-std::size_t bytes_of_scales(const MatrixForm& form, int64_t rows, int64_t columns) {
-    return static_cast<std::size_t>(form.grid.count(rows, columns) * dtype_size(form.grid.dtype));
+std::size_t bytes_of_scales(const Format& format, int64_t rows, int64_t columns) {
+    return static_cast<std::size_t>(format.grid.count(rows, columns) *
+                                    dtype_size(format.grid.dtype));
 }
 
 void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int64_t columns,
-                     const MatrixForm& form, const QuantOutput& output, const Tracking& tracking,
+                     const Format& format, const QuantOutput& output, const Tracking& tracking,
                      const QuantOptions& options) {
     QuantizeDesc op{};
     op.kind = OpKind::quantize;
     op.source = source;
     op.rows = rows;
     op.columns = columns;
-    op.dtype = form.dtype;
+    op.dtype = format.dtype;
     op.codes = output.codes;
     op.codes_transposed = output.codes_transposed;
-    op.grid = form.grid;
+    op.grid = format.grid;
     op.scale_inv = output.scale_inv;
-    op.policy = form.policy;
+    op.policy = format.policy;
     op.slot = tracking.slot;
     op.slot_amax = tracking.amax;
     op.warm_up = tracking.warm_up;
@@ -125,7 +126,7 @@ void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
         destination_transposed == nullptr ? nullptr : destination_transposed->data();
     output.scale_inv = scales.scale_inv->data();
     output.amax = static_cast<float*>(scales.amax->data());
-    quantize_matrix(stream, source.ref(), source.rows(), source.columns(), destination.form(),
+    quantize_matrix(stream, source.ref(), source.rows(), source.columns(), destination.format(),
                     output, tracking, options);
 }
 

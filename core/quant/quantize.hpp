@@ -4,7 +4,7 @@
 
 #include "device/ops.hpp"
 #include "runtime/stream.hpp"
-#include "tensor/form.hpp"
+#include "tensor/format.hpp"
 #include "tensor/slice.hpp"
 
 namespace mp::quant {
@@ -33,8 +33,8 @@ struct QuantOutput {
 
 // `source` is rows x columns of fp32, fp16 or bf16.
 void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int64_t columns,
-                     const MatrixForm& form, const QuantOutput& output,
-                     const Tracking& tracking = {}, const QuantOptions& options = {});
+                     const Format& format, const QuantOutput& output, const Tracking& tracking = {},
+                     const QuantOptions& options = {});
 void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef& destination);
 
 // The same for tensors, seen as matrices with their last dimension as columns.
@@ -47,8 +47,8 @@ void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
 void dequantize_tensor(Stream& stream, const Tensor& source, Tensor& destination);
 
 // Bytes of so many codes or scales.
-std::size_t bytes_of_codes(const MatrixForm& form, int64_t rows, int64_t columns);
-std::size_t bytes_of_scales(const MatrixForm& form, int64_t rows, int64_t columns);
+std::size_t bytes_of_codes(const Format& format, int64_t rows, int64_t columns);
+std::size_t bytes_of_scales(const Format& format, int64_t rows, int64_t columns);
 
 // destination = source, rounded or quantized, where either may have a scale. A scaled source goes through fp32
 // memory, and waits for it.

@@ -134,14 +134,14 @@ bool is_fp8(const Fp8Policy& policy, GemmRole role) noexcept {
     return policy.wgrad && policy.scaling != Fp8Scaling::rowwise_gw_hp;
 }
 
-MatrixForm operand_form(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept {
-    MatrixForm form{};
-    form.dtype = code_type(policy, operand);
-    form.grid = grid_of(policy, role, operand);
-    form.policy = numerics::scale_policy(policy.rule, form.dtype, policy.margin);
-    form.policy.power_of_two = policy.power_of_two;
-    form.policy.epsilon = static_cast<float>(policy.amax_epsilon);
-    return form;
+Format operand_format(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept {
+    Format format{};
+    format.dtype = code_type(policy, operand);
+    format.grid = grid_of(policy, role, operand);
+    format.policy = numerics::scale_policy(policy.rule, format.dtype, policy.margin);
+    format.policy.power_of_two = policy.power_of_two;
+    format.policy.epsilon = static_cast<float>(policy.amax_epsilon);
+    return format;
 }
 
 numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noexcept {
@@ -150,7 +150,7 @@ numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noe
     rule.algo = policy.amax_algo;
     rule.interval = policy.interval;
     rule.warm_up = policy.warm_up;
-    rule.policy = operand_form(policy, GemmRole::fprop, operand).policy;
+    rule.policy = operand_format(policy, GemmRole::fprop, operand).policy;
     if (policy.rule == numerics::ScaleRule::msamp) {
         rule.non_finite = numerics::NonFiniteAmax::restart;
         rule.rolls_on_zero = true;

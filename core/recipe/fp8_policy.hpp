@@ -6,7 +6,7 @@
 #include <string>
 
 #include "numerics/delayed_scaling.hpp"
-#include "tensor/form.hpp"
+#include "tensor/format.hpp"
 
 namespace mp::recipe {
 
@@ -58,8 +58,8 @@ const char* operand_name(Operand operand) noexcept;
 
 // Whether this product is fp8 under the policy.
 bool is_fp8(const Fp8Policy& policy, GemmRole role) noexcept;
-// The form of an operand of an fp8 product. Scales lie along the dimension that the product sums over.
-MatrixForm operand_form(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept;
+// The format of an operand of an fp8 product. Scales lie along the dimension that the product sums over.
+Format operand_format(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept;
 // The rule of the scales that follow from earlier steps.
 numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noexcept;
 // Why a layer of this name and these sizes stays in high precision; empty if it does not.

@@ -15,11 +15,11 @@ uint64_t version_of(const Fp8Weight& weight) {
 }
 
 void check_weight(const Fp8Weight& weight) {
-    const MatrixForm form = weight.full->form();
-    if (form.grid != kTensorScale || dtype_size(form.dtype) != 1) {
+    const Format format = weight.full->format();
+    if (format.grid != kTensorScale || dtype_size(format.dtype) != 1) {
         fail(Code::invalid_dtype,
              "fp8 all-gather: a weight is %s; it must be fp8 with one scale for the tensor",
-             form_text(form).c_str());
+             format_text(format).c_str());
     }
 }
 
@@ -77,7 +77,7 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
         const float amax = numerics::float_from_bits(bits[i]);
         agreed.amaxes.push_back(amax);
         agreed.scales.push_back(
-            numerics::block_scale(weights[i].full->form().policy, amax, previous[i], 0.0F));
+            numerics::block_scale(weights[i].full->format().policy, amax, previous[i], 0.0F));
         agreed.versions.push_back(version_of(weights[i]));
     }
     return agreed;
@@ -127,7 +127,7 @@ void Fp8Gather::quantize(Stream& stream) const {
         quant::Tracking tracking;
         tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + slice.tensor;
         quant::quantize_matrix(stream, weight.own->ref(), 1, slice.elements.count,
-                               weight.full->form(), output, tracking);
+                               weight.full->format(), output, tracking);
     }
     stream.sync(); // before `slots` goes
 }

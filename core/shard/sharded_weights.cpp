@@ -26,7 +26,7 @@ ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& 
         }
         if (is_apart && own.count > 0) {
             own_[i] = param.scales() != nullptr && !tensors_[i].is_codes()
-                          ? std::make_shared<Tensor>(context, stream, param.form(), param.shape())
+                          ? std::make_shared<Tensor>(context, stream, param.format(), param.shape())
                           : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});
         }
         adopt(stream, parameter);

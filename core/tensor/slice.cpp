@@ -12,7 +12,7 @@ TensorSlice slice_of(const Tensor& tensor, int64_t first, int64_t count) {
     if (tensor.scales() != nullptr) {
         slice.scale_inv = static_cast<float*>(tensor.scales()->scale_inv->data());
         slice.amax = static_cast<float*>(tensor.scales()->amax->data());
-        slice.policy = tensor.form().policy;
+        slice.policy = tensor.format().policy;
     }
     return slice;
 }

@@ -65,34 +65,34 @@ Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, co
     : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
       count_(shape.count()), data_(data), deleter_(deleter) {}
 
-Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
+Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
                const Shape& shape)
-    : Tensor(context, stream, form.dtype, shape) {
-    check_form(form, "quantized tensor");
-    const Shape grid_shape = {{form.grid.rows(rows()), form.grid.columns(columns())}, 2};
+    : Tensor(context, stream, format.dtype, shape) {
+    check_format(format, "quantized tensor");
+    const Shape grid_shape = {{format.grid.rows(rows()), format.grid.columns(columns())}, 2};
     scales_ = std::make_unique<TensorScales>();
-    scales_->form = form;
-    scales_->scale_inv = std::make_shared<Tensor>(context, stream, form.grid.dtype, grid_shape);
+    scales_->format = format;
+    scales_->scale_inv = std::make_shared<Tensor>(context, stream, format.grid.dtype, grid_shape);
     scales_->amax = std::make_shared<Tensor>(context, stream, DType::fp32, Shape{{1}, 1});
     const Tensor& scale_inv = *scales_->scale_inv;
-    if (form.grid.dtype == DType::fp32 && scale_inv.count() > 0) {
+    if (format.grid.dtype == DType::fp32 && scale_inv.count() > 0) {
         const std::vector<float> ones(static_cast<std::size_t>(scale_inv.count()), 1.0F);
         stream.copy(scale_inv.data(), ones.data(), scale_inv.bytes(), CopyKind::host_to_device);
         stream.sync();
     }
 }
 
-Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
+Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
                const Shape& shape, const QuantizedMemory& memory)
-    : Tensor(context, stream, form.dtype, shape, memory.codes, Deleter{}) {
-    check_form(form, "quantized tensor");
+    : Tensor(context, stream, format.dtype, shape, memory.codes, Deleter{}) {
+    check_format(format, "quantized tensor");
     const Shape one{{1}, 1};
     scales_ = std::make_unique<TensorScales>();
-    scales_->form = form;
-    scales_->scale_inv =
-        std::make_shared<Tensor>(context, stream, form.grid.dtype,
-                                 Shape{{form.grid.rows(rows()), form.grid.columns(columns())}, 2},
-                                 memory.scale_inv, Deleter{});
+    scales_->format = format;
+    scales_->scale_inv = std::make_shared<Tensor>(
+        context, stream, format.grid.dtype,
+        Shape{{format.grid.rows(rows()), format.grid.columns(columns())}, 2}, memory.scale_inv,
+        Deleter{});
     scales_->amax =
         memory.amax == nullptr
             ? std::make_shared<Tensor>(context, stream, DType::fp32, one)
@@ -152,7 +152,7 @@ Tensor::Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape
 ScaledRef Tensor::scaled_ref() const noexcept {
     ScaledRef ref{this->ref(), rows(), columns(), {}, nullptr, nullptr};
     if (scales_ != nullptr) {
-        ref.grid = scales_->form.grid;
+        ref.grid = scales_->format.grid;
         ref.scale_inv = scales_->scale_inv->data();
         ref.tensor_amax = static_cast<const float*>(scales_->amax->data());
     }

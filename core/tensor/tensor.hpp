@@ -11,7 +11,7 @@
 
 #include "array/tensor_ref.hpp"
 #include "context/context.hpp"
-#include "tensor/form.hpp"
+#include "tensor/format.hpp"
 
 namespace mp {
 
@@ -48,8 +48,8 @@ class Tensor;
 
 // What a quantized tensor has beside its codes.
 struct TensorScales {
-    MatrixForm form;
-    std::shared_ptr<Tensor> scale_inv; // [grid rows, grid columns] of form.grid.dtype, 1 at first
+    Format format;
+    std::shared_ptr<Tensor> scale_inv; // [grid rows, grid columns] of format.grid.dtype, 1 at first
     std::shared_ptr<Tensor> amax;      // one fp32: of what was quantized last, 0 at first
 };
 
@@ -65,13 +65,13 @@ class Tensor {
     // Memory of the library, all zero.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape);
     // Codes and scales in memory of the library, all values zero. Waits.
-    Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
+    Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
            const Shape& shape);
     // The caller's memory.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
            void* data, Deleter deleter);
     // Codes and scales in the caller's memory, as they are there.
-    Tensor(const std::shared_ptr<Context>& context, Stream& stream, const MatrixForm& form,
+    Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
            const Shape& shape, const QuantizedMemory& memory);
     // Elements of another one from `first` on, in a shape of its own: its memory, kept alive and in its place. Throws for
     // what lies outside, for codes with scales, and where there is no memory now.
@@ -93,8 +93,8 @@ class Tensor {
     [[nodiscard]] int64_t rows() const noexcept { return columns() == 0 ? 0 : count_ / columns(); }
     // Null unless the elements are codes with scales.
     [[nodiscard]] const TensorScales* scales() const noexcept { return scales_.get(); }
-    [[nodiscard]] MatrixForm form() const noexcept {
-        return scales_ == nullptr ? MatrixForm{dtype_, {}, {}} : scales_->form;
+    [[nodiscard]] Format format() const noexcept {
+        return scales_ == nullptr ? Format{dtype_, {}, {}} : scales_->format;
     }
     [[nodiscard]] ScaledRef scaled_ref() const noexcept;
     // Changes with touch() and where memory comes back. What follows from a tensor's elements watches its memory

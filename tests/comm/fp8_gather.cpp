@@ -35,8 +35,8 @@ struct Weights {
             const auto parameter = static_cast<int32_t>(w);
             const shard::ShardSlice own = plan.slice_on(parameter, rank);
             const Shape whole = {{kCounts[w]}, 1};
-            const MatrixForm form = {DType::fp8_e4m3, kTensorScale,
-                                     numerics::scale_policy(rule, DType::fp8_e4m3)};
+            const Format form = {DType::fp8_e4m3, kTensorScale,
+                                 numerics::scale_policy(rule, DType::fp8_e4m3)};
             full.push_back(std::make_unique<Tensor>(context, stream(), form, whole));
             slices.push_back(own.count == 0
                                  ? nullptr

@@ -91,9 +91,9 @@ class TestModel {
         parameter.param =
             !is_vector && run_.as_codes
                 ? std::make_shared<Tensor>(context_, stream(),
-                                           recipe::operand_form(run_.recipe.fp8,
-                                                                recipe::GemmRole::fprop,
-                                                                recipe::Operand::weight),
+                                           recipe::operand_format(run_.recipe.fp8,
+                                                                  recipe::GemmRole::fprop,
+                                                                  recipe::Operand::weight),
                                            shape)
             : is_vector || !run_.recipe.weight.is_scaled()
                 ? std::make_shared<Tensor>(

@@ -38,8 +38,8 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
     hyper.lr = 0.02;
     optimizer.groups().add(hyper);
     const Shape shape = {{kOut, kIn}, 2};
-    const MatrixForm form =
-        recipe::operand_form(recipe.fp8, recipe::GemmRole::fprop, recipe::Operand::weight);
+    const Format form =
+        recipe::operand_format(recipe.fp8, recipe::GemmRole::fprop, recipe::Operand::weight);
     optim::NewParameter weight;
     weight.name = "w";
     weight.param = as_codes ? std::make_shared<Tensor>(context, stream, form, shape)

@@ -64,7 +64,7 @@ TEST(Automatic, APresetsOwnNameNeedsNoReason) {
 
 TEST(Fp8Policy, ScalesLieAlongTheDimensionThatIsSummed) {
     const auto grid = [](const char* preset, recipe::GemmRole role, recipe::Operand operand) {
-        return recipe::operand_form(recipe::find_preset(preset).recipe.fp8, role, operand).grid;
+        return recipe::operand_format(recipe::find_preset(preset).recipe.fp8, role, operand).grid;
     };
     for (const char* name : {"fp8_delayed", "fp8_current"}) {
         for (const recipe::GemmRole role :
@@ -98,16 +98,17 @@ TEST(Fp8Policy, ScalesLieAlongTheDimensionThatIsSummed) {
 TEST(Fp8Policy, FormatsAndMargin) {
     recipe::Fp8Policy policy = recipe::find_preset("fp8_delayed").recipe.fp8;
     EXPECT_EQ(
-        recipe::operand_form(policy, recipe::GemmRole::dgrad, recipe::Operand::grad_output).dtype,
+        recipe::operand_format(policy, recipe::GemmRole::dgrad, recipe::Operand::grad_output).dtype,
         DType::fp8_e5m2);
-    EXPECT_EQ(recipe::operand_form(policy, recipe::GemmRole::dgrad, recipe::Operand::weight).dtype,
-              DType::fp8_e4m3);
+    EXPECT_EQ(
+        recipe::operand_format(policy, recipe::GemmRole::dgrad, recipe::Operand::weight).dtype,
+        DType::fp8_e4m3);
     policy.margin = 2;
-    EXPECT_EQ(recipe::operand_form(policy, recipe::GemmRole::fprop, recipe::Operand::input)
+    EXPECT_EQ(recipe::operand_format(policy, recipe::GemmRole::fprop, recipe::Operand::input)
                   .policy.max_code,
               112.0F);
     policy.format = recipe::Fp8Format::e5m2;
-    EXPECT_EQ(recipe::operand_form(policy, recipe::GemmRole::fprop, recipe::Operand::input)
+    EXPECT_EQ(recipe::operand_format(policy, recipe::GemmRole::fprop, recipe::Operand::input)
                   .policy.max_code,
               14336.0F);
 }

@@ -44,8 +44,8 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
         if (!format.is_scaled()) {
             return make(format.dtype, shape);
         }
-        const MatrixForm form = {format.dtype, kTensorScale,
-                                 numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
+        const Format form = {format.dtype, kTensorScale,
+                             numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
         return std::make_shared<Tensor>(context_, stream(), form, shape);
     }
     [[nodiscard]] std::shared_ptr<Tensor> wave(const Shape& shape, float size) const {
@@ -510,8 +510,8 @@ TEST_P(ScaledOptimizer, RefusesWhatDoesNotFit) {
     p.param = make(DType::fp16, matrix(4, 4)); // without a scale
     EXPECT_THROW(optimizer.add_parameter(stream(), 0, p), Error);
     p.param = make(recipe.weight, matrix(4, 4));
-    const MatrixForm rows = {DType::fp8_e4m3, kRowScales,
-                             numerics::scale_policy(numerics::ScaleRule::current, DType::fp8_e4m3)};
+    const Format rows = {DType::fp8_e4m3, kRowScales,
+                         numerics::scale_policy(numerics::ScaleRule::current, DType::fp8_e4m3)};
     p.grad = std::make_shared<Tensor>(context(), stream(), rows, matrix(4, 4));
     EXPECT_THROW(optimizer.add_parameter(stream(), 0, p), Error);
     p.grad = make(DType::fp8_e4m3, matrix(4, 4)); // codes without a scale

@@ -144,8 +144,8 @@ Shape shape_of(int64_t rows, int64_t columns) { return {{rows, columns}, 2}; }
 Model make_model(const std::shared_ptr<Context>& context, const std::vector<int64_t>& counts,
                  int32_t ranks) {
     const recipe::Recipe& recipe = recipe::find_preset("msamp_o3").recipe;
-    const MatrixForm form{DType::fp8_e4m3, kTensorScale,
-                          scale_policy(numerics::ScaleRule::msamp, DType::fp8_e4m3)};
+    const Format form{DType::fp8_e4m3, kTensorScale,
+                      scale_policy(numerics::ScaleRule::msamp, DType::fp8_e4m3)};
     const shard::GreedyPlan plan = shard::assign_greedily(counts, ranks);
     Model model;
     for (int32_t rank = 0; rank < ranks; ++rank) {
@@ -252,7 +252,7 @@ TEST(ShardedCast, SlicesGiveTheBitsOfTheWhole) {
     for (int64_t i = 0; i < kRows * kColumns; ++i) {
         values[i] = std::sin(static_cast<float>(i)) * static_cast<float>(i % 11);
     }
-    MatrixForm form{DType::fp8_e4m3, kTensorScale, {}};
+    Format form{DType::fp8_e4m3, kTensorScale, {}};
     for (const numerics::ScaleRule rule :
          {numerics::ScaleRule::current, numerics::ScaleRule::float64, numerics::ScaleRule::msamp}) {
         form.policy = scale_policy(rule, DType::fp8_e4m3);

@@ -159,7 +159,7 @@ constexpr int64_t format_bytes(StateFormat format, int64_t count) {
            bytes_of(scale_dtype(format), scale_count(format, count));
 }
 
-template <FormatId kId> struct Format {
+template <FormatId kId> struct FormatConstant {
     static constexpr DType kDType = format_of(kId).dtype;
     static constexpr Coding kCoding = format_of(kId).coding;
 };
@@ -170,10 +170,10 @@ template <FormatId... kIds> struct FormatSet {
     template <FormatId... kMore> using With = FormatSet<kIds..., kMore...>;
 
     MP_HD_INLINE static constexpr bool contains(FormatId id) { return ((id == kIds) || ...); }
-    template <class Body> static void for_each(Body&& body) { (body(Format<kIds>{}), ...); }
-    // body(Format<id>{}) for the one of the list that it is; nothing for `none`.
+    template <class Body> static void for_each(Body&& body) { (body(FormatConstant<kIds>{}), ...); }
+    // body(FormatConstant<id>{}) for the one of the list that it is; nothing for `none`.
     template <class Body> MP_HD_INLINE static void visit(FormatId id, Body&& body) {
-        (void)((id == kIds && (body(Format<kIds>{}), true)) || ...);
+        (void)((id == kIds && (body(FormatConstant<kIds>{}), true)) || ...);
     }
 };
 

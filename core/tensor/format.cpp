@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tensor/form.hpp"
+#include "tensor/format.hpp"
 
 #include "status/status.hpp"
 
@@ -12,61 +12,61 @@ std::string extent_text(int32_t extent) { return extent == 0 ? "all" : std::to_s
 
 } // namespace
 
-std::string form_text(const MatrixForm& form) {
-    std::string text = dtype_name(form.dtype);
-    if (!form.is_quantized()) {
+std::string format_text(const Format& format) {
+    std::string text = dtype_name(format.dtype);
+    if (!format.is_quantized()) {
         return text;
     }
-    if (form.grid.block_rows == 0 && form.grid.block_columns == 0) {
+    if (format.grid.block_rows == 0 && format.grid.block_columns == 0) {
         text += " with one scale";
-    } else if (form.grid == kRowScales || form.grid == kColumnScales) {
-        text += form.grid == kRowScales ? " with a scale for each row"
-                                        : " with a scale for each column";
+    } else if (format.grid == kRowScales || format.grid == kColumnScales) {
+        text += format.grid == kRowScales ? " with a scale for each row"
+                                          : " with a scale for each column";
     } else {
-        text += " with a scale for each " + extent_text(form.grid.block_rows) + "x" +
-                extent_text(form.grid.block_columns);
+        text += " with a scale for each " + extent_text(format.grid.block_rows) + "x" +
+                extent_text(format.grid.block_columns);
     }
-    if (form.grid.dtype != DType::fp32) {
-        text += std::string(" in ") + dtype_name(form.grid.dtype);
+    if (format.grid.dtype != DType::fp32) {
+        text += std::string(" in ") + dtype_name(format.grid.dtype);
     }
     return text;
 }
 
-void check_form(const MatrixForm& form, const char* what) {
-    const ScaleRule rule = form.policy.rule;
-    const ScaleGrid& grid = form.grid;
+void check_format(const Format& format, const char* what) {
+    const ScaleRule rule = format.policy.rule;
+    const ScaleGrid& grid = format.grid;
     if (rule == ScaleRule::nvfp4) {
-        if (grid != kNvfp4Scales || form.dtype != DType::fp4_e2m1) {
+        if (grid != kNvfp4Scales || format.dtype != DType::fp4_e2m1) {
             fail(Code::invalid_argument,
                  "%s: NVFP4 is fp4_e2m1 codes with fp8_e4m3 scales of 1x16 under the rule nvfp4; "
                  "this is %s",
-                 what, form_text(form).c_str());
+                 what, format_text(format).c_str());
         }
-        if (form.policy.power_of_two) {
+        if (format.policy.power_of_two) {
             fail(Code::invalid_argument,
                  "%s: NVFP4's scales are fp8_e4m3; they cannot be powers of two only", what);
         }
-        if (form.policy.max_code != max_finite(form.dtype)) {
+        if (format.policy.max_code != max_finite(format.dtype)) {
             fail(Code::invalid_argument,
                  "%s: NVFP4's largest element has the largest code, and no margin; leave it 0",
                  what);
         }
         return;
     }
-    if (form.dtype == DType::fp4_e2m1 && grid == kMxColumnScales) {
+    if (format.dtype == DType::fp4_e2m1 && grid == kMxColumnScales) {
         fail(Code::invalid_argument,
              "%s: the two codes in a byte of fp4_e2m1 are neighbours of a row, so blocks lie along "
              "rows: 1x32",
              what);
     }
-    const bool is_mx_fp4 = form.dtype == DType::fp4_e2m1 && grid == kMxRowScales;
-    if (!is_fp8(form.dtype) && !is_mx_fp4 &&
-        !(form.dtype == DType::fp16 && rule == ScaleRule::msamp)) {
+    const bool is_mx_fp4 = format.dtype == DType::fp4_e2m1 && grid == kMxRowScales;
+    if (!is_fp8(format.dtype) && !is_mx_fp4 &&
+        !(format.dtype == DType::fp16 && rule == ScaleRule::msamp)) {
         fail(Code::invalid_dtype,
              "%s: codes are fp8_e4m3 or fp8_e5m2, fp16 under the rule msamp, fp4_e2m1 under scales "
              "of "
              "1x32 in e8m0; not %s with %s",
-             what, dtype_name(form.dtype), form_text(form).c_str());
+             what, dtype_name(format.dtype), format_text(format).c_str());
     }
     if (numerics::is_mx(rule) != (grid.dtype == DType::e8m0)) {
         fail(Code::invalid_argument,

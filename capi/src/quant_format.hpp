@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// mp_quant_desc and the form of a matrix.
+// mp_quant_desc and the format of a matrix.
 #pragma once
 
 #include "mixedprec/quant.h"
-#include "tensor/form.hpp"
+#include "tensor/format.hpp"
 
 namespace mp::capi {
 
-mp_quant_desc desc_of(const MatrixForm& form);
+mp_quant_desc desc_of(const Format& format);
 // NULL: one scale for the tensor. Throws for what a desc may not say.
-MatrixForm form_of(DType dtype, const mp_quant_desc* quant);
+Format format_of(DType dtype, const mp_quant_desc* quant);
 
 } // namespace mp::capi
