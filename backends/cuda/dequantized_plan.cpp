@@ -49,8 +49,9 @@ Status dequantize(CudaDevice& device, CudaQueue& queue, const Operand& from, con
     op.kind = OpKind::dequantize;
     const bool is_tensor = from.grid.block_rows == 0 && from.grid.block_columns == 0;
     const Extent extent = is_tensor ? Extent{1, from.count} : from.extent;
-    op.source = {source, extent.rows, extent.columns, from.grid, const_cast<void*>(scales),
-                 nullptr};
+    op.source = {source.data, const_cast<void*>(scales),
+                 nullptr,     {from.dtype, from.grid, {}},
+                 extent.rows, extent.columns};
     op.destination = to;
     const Candidate& candidate = *device.candidates(OpKind::dequantize).items;
     Reason reason;

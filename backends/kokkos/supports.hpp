@@ -64,21 +64,29 @@ inline bool suits_kernels(const OptimizerUpdateDesc& op, Reason& reason) noexcep
 }
 // A byte of two codes is written by one thread, and nowhere but an amax or an fp32 scale is there room for the amax of a
 // whole matrix until it is read.
-inline bool suits_kernels(const QuantizeDesc& op, Reason& reason) noexcept {
-    if (op.dtype == DType::fp4_e2m1 && (op.columns % 2 != 0 || op.grid.block_columns % 2 != 0)) {
-        reason.set("pairs of %s codes would belong to two rows or blocks", dtype_name(op.dtype));
+inline bool suits_kernels(const Sink& sink, const ArrayRef& codes, Reason& reason) noexcept {
+    const ScaleGrid& grid = codes.format.grid;
+    if (codes.dtype() == DType::fp4_e2m1 &&
+        (codes.columns % 2 != 0 || grid.block_columns % 2 != 0)) {
+        reason.set("pairs of %s codes would belong to two rows or blocks",
+                   dtype_name(codes.dtype()));
         return false;
     }
     const bool needs_amax =
-        op.grid.block_rows == 0 && op.grid.block_columns == 0 && op.amax == nullptr &&
-        op.slot == nullptr && op.given_amax == nullptr &&
-        (op.grid.dtype != DType::fp32 || op.policy.rule == numerics::ScaleRule::msamp);
+        grid.is_one() && codes.amax == nullptr && sink.tracking.slot == nullptr &&
+        sink.given_amax == nullptr &&
+        (grid.dtype != DType::fp32 || codes.format.policy.rule == numerics::ScaleRule::msamp);
     if (needs_amax) {
         reason.set("this scale of a whole tensor needs a place for the tensor's amax");
         return false;
     }
-    return is_aligned(op.source, reason) && is_aligned(op.codes, op.dtype, reason) &&
-           is_aligned(op.codes_transposed, op.dtype, reason);
+    return is_aligned(codes.data, codes.dtype(), reason);
+}
+inline bool suits_kernels(const QuantizeDesc& op, Reason& reason) noexcept {
+    return suits_kernels(op.sink, op.sink.codes, reason) &&
+           (!op.sink.second.exists() || suits_kernels(op.sink, op.sink.second, reason)) &&
+           is_aligned(op.source.elements(), reason) &&
+           is_aligned(op.sink.transposed, op.sink.codes.dtype(), reason);
 }
 inline bool suits_kernels(const DequantizeDesc& op, Reason& reason) noexcept {
     return is_aligned(op.destination, reason);

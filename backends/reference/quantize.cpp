@@ -17,22 +17,22 @@ struct Block {
     int64_t first_row, end_row, first_column, end_column;
 };
 
-Block block_at(const QuantizeDesc& op, int64_t block_row, int64_t block_column) {
+Block block_at(const QuantizeOne& op, int64_t block_row, int64_t block_column) {
     const auto end = [](int64_t first, int64_t extent, int64_t size) {
         return extent == 0 || first + extent > size ? size : first + extent;
     };
-    const int64_t row = block_row * op.grid.block_rows;
-    const int64_t column = block_column * op.grid.block_columns;
-    return {row, end(row, op.grid.block_rows, op.rows), column,
-            end(column, op.grid.block_columns, op.columns)};
+    const int64_t row = block_row * op.grid().block_rows;
+    const int64_t column = block_column * op.grid().block_columns;
+    return {row, end(row, op.grid().block_rows, op.source.rows), column,
+            end(column, op.grid().block_columns, op.source.columns)};
 }
 
-float amax_of(const QuantizeDesc& op, const Block& block) {
+float amax_of(const QuantizeOne& op, const Block& block) {
     uint32_t largest = 0;
     for (int64_t row = block.first_row; row < block.end_row; ++row) {
         for (int64_t column = block.first_column; column < block.end_column; ++column) {
-            const float x =
-                numerics::load_as_float(op.source.dtype, op.source.data, row * op.columns + column);
+            const float x = numerics::load_as_float(op.source.dtype(), op.source.data,
+                                                    row * op.source.columns + column);
             const uint32_t magnitude = numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;
             largest = magnitude > largest ? magnitude : largest;
         }
@@ -41,42 +41,45 @@ float amax_of(const QuantizeDesc& op, const Block& block) {
 }
 
 // By the slot once its warm-up is over, else by the block's amax.
-BlockScale scale_of(const QuantizeDesc& op, const Block& block, int64_t index, float tensor_amax) {
-    if (op.slot != nullptr && op.slot->updates >= op.warm_up) {
-        return {op.slot->multiply, 1.0F / op.slot->multiply};
+BlockScale scale_of(const QuantizeOne& op, const Block& block, int64_t index, float tensor_amax) {
+    if (op.sink.tracking.slot != nullptr &&
+        op.sink.tracking.slot->updates >= op.sink.tracking.warm_up) {
+        return {op.sink.tracking.slot->multiply, 1.0F / op.sink.tracking.slot->multiply};
     }
-    const float previous =
-        op.slot != nullptr
-            ? 1.0F / op.slot->multiply
-            : numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, index);
-    const float amax =
-        op.given_amax != nullptr ? numerics::given_magnitude(op.given_amax) : amax_of(op, block);
-    return numerics::block_scale(op.policy, amax, previous, tensor_amax);
+    const float previous = op.sink.tracking.slot != nullptr
+                               ? 1.0F / op.sink.tracking.slot->multiply
+                               : numerics::previous_scale(op.policy().rule, op.grid().dtype,
+                                                          op.sink.codes.scale_inv, index);
+    const float amax = op.sink.given_amax != nullptr ? numerics::given_magnitude(op.sink.given_amax)
+                                                     : amax_of(op, block);
+    return numerics::block_scale(op.policy(), amax, previous, tensor_amax);
 }
 
-void quantize_at(const QuantizeDesc& op, const numerics::SrKey& key, int64_t row, int64_t column,
+void quantize_at(const QuantizeOne& op, const numerics::SrKey& key, int64_t row, int64_t column,
                  float multiply, QuantStats& stats) {
-    const int64_t i = row * op.columns + column;
-    const float x = numerics::load_as_float(op.source.dtype, op.source.data, i);
+    const int64_t i = row * op.source.columns + column;
+    const float x = numerics::load_as_float(op.source.dtype(), op.source.data, i);
     uint32_t code = 0;
-    if (op.rounding.stochastic) {
-        const uint32_t bits = numerics::sr_bits32_at(
-            key, numerics::Purpose::cast, static_cast<uint64_t>(op.rounding.first_element + i));
-        code = numerics::quantize_code_sr(op.dtype, x, multiply, bits);
+    if (op.sink.rounding.stochastic) {
+        const uint32_t bits =
+            numerics::sr_bits32_at(key, numerics::Purpose::cast,
+                                   static_cast<uint64_t>(op.sink.rounding.first_element + i));
+        code = numerics::quantize_code_sr(op.code_type(), x, multiply, bits);
     } else {
-        code = numerics::quantize_code(op.dtype, x, multiply);
+        code = numerics::quantize_code(op.code_type(), x, multiply);
     }
-    if (op.codes != nullptr) {
-        numerics::store_quantized(op.dtype, op.codes, i, code);
+    if (op.sink.codes.data != nullptr) {
+        numerics::store_quantized(op.code_type(), op.sink.codes.data, i, code);
     }
-    if (op.codes_transposed != nullptr) {
-        numerics::store_quantized(op.dtype, op.codes_transposed, column * op.rows + row, code);
+    if (op.sink.transposed != nullptr) {
+        numerics::store_quantized(op.code_type(), op.sink.transposed, column * op.source.rows + row,
+                                  code);
     }
-    numerics::count_element(stats, op.dtype, x, multiply, code);
+    numerics::count_element(stats, op.code_type(), x, multiply, code);
 }
 
-void quantize_block(const QuantizeDesc& op, const Block& block, float multiply, QuantStats& stats) {
-    const numerics::SrKey key = op.rounding.key();
+void quantize_block(const QuantizeOne& op, const Block& block, float multiply, QuantStats& stats) {
+    const numerics::SrKey key = op.sink.rounding.key();
     for (int64_t row = block.first_row; row < block.end_row; ++row) {
         for (int64_t column = block.first_column; column < block.end_column; ++column) {
             quantize_at(op, key, row, column, multiply, stats);
@@ -92,27 +95,35 @@ void add(const QuantStats& from, QuantStats& to) {
     to.amax_bits = from.amax_bits > to.amax_bits ? from.amax_bits : to.amax_bits;
 }
 
-Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
-    const auto& op = static_cast<const QuantizeDesc&>(desc);
-    const float tensor_amax = amax_of(op, {0, op.rows, 0, op.columns});
+void quantize_one(const QuantizeOne& op) {
+    const float tensor_amax = amax_of(op, {0, op.source.rows, 0, op.source.columns});
     QuantStats stats;
     int64_t index = 0;
-    for (int64_t block_row = 0; block_row < op.grid.rows(op.rows); ++block_row) {
-        for (int64_t column = 0; column < op.grid.columns(op.columns); ++column, ++index) {
+    for (int64_t block_row = 0; block_row < op.grid().rows(op.source.rows); ++block_row) {
+        for (int64_t column = 0; column < op.grid().columns(op.source.columns); ++column, ++index) {
             const Block block = block_at(op, block_row, column);
             const BlockScale scale = scale_of(op, block, index, tensor_amax);
-            numerics::store_from_float(op.grid.dtype, op.scale_inv, index, scale.scale_inv, true);
+            numerics::store_from_float(op.grid().dtype, op.sink.codes.scale_inv, index,
+                                       scale.scale_inv, true);
             quantize_block(op, block, scale.multiply, stats);
         }
     }
-    if (op.amax != nullptr) {
-        *op.amax = tensor_amax;
+    if (op.sink.codes.amax != nullptr) {
+        *op.sink.codes.amax = tensor_amax;
     }
-    if (op.slot_amax != nullptr) {
-        *op.slot_amax = numerics::detail::larger_amax(*op.slot_amax, tensor_amax);
+    if (op.sink.tracking.amax != nullptr) {
+        *op.sink.tracking.amax = numerics::detail::larger_amax(*op.sink.tracking.amax, tensor_amax);
     }
-    if (op.stats != nullptr) {
-        add(stats, *op.stats);
+    if (op.sink.tracking.stats != nullptr) {
+        add(stats, *op.sink.tracking.stats);
+    }
+}
+
+Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
+    const auto& op = static_cast<const QuantizeDesc&>(desc);
+    quantize_one(op.first());
+    if (op.has_second()) {
+        quantize_one(op.second());
     }
     return {};
 }

@@ -99,13 +99,16 @@ class QuantizeCall {
         }
     }
 
-    [[nodiscard]] quant::QuantOptions options() const noexcept {
-        return {args_.amax_pointer, rounding_};
+    [[nodiscard]] Sink sink() const noexcept {
+        Sink sink;
+        sink.rounding = rounding_;
+        sink.given_amax = args_.amax_pointer;
+        return sink;
     }
     // Before anything is written.
     void check(Stream& stream, const Tensor& source, const Tensor& destination,
                const Tensor* transposed) const {
-        quant::check_quantize(source, destination, transposed, options());
+        quant::check_quantize(source, destination, transposed, args_.amax_pointer);
         if (!checks_amax()) {
             return;
         }
@@ -307,13 +310,13 @@ mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue, mp_tensor
         }
         call.check(stream, from, to, turned);
         std::optional<Buffer> counters;
-        quant::Tracking tracking;
+        Sink sink = call.sink();
         if (stats != nullptr) {
             counters.emplace(stream.allocate(sizeof(QuantStats)));
             stream.zero(counters->data(), sizeof(QuantStats));
-            tracking.stats = counters->as<QuantStats>();
+            sink.tracking.stats = counters->as<QuantStats>();
         }
-        quant::quantize_tensor(stream, from, to, turned, tracking, call.options());
+        quant::quantize_tensor(stream, from, to, turned, sink);
         call.take(stream);
         if (stats != nullptr) {
             QuantStats counted;
@@ -335,7 +338,7 @@ mp_status mp_tensor_quantize_pointers(mp_context* context, mp_queue* queue, cons
         QuantizedMatrix to(owner, stream, destination, quant);
         const auto from = to.numbers(source, source_dtype, "source");
         call.check(stream, *from, to.tensor(), to.transposed());
-        quant::quantize_tensor(stream, *from, to.tensor(), to.transposed(), {}, call.options());
+        quant::quantize_tensor(stream, *from, to.tensor(), to.transposed(), call.sink());
         call.take(stream);
     });
 }

@@ -58,13 +58,10 @@ struct Arrays {
     std::string site;
 
     [[nodiscard]] const char* site_or_null() const { return site.empty() ? nullptr : site.c_str(); }
-    [[nodiscard]] std::vector<comm::WireSource> wire_sources() const {
-        std::vector<comm::WireSource> out;
+    [[nodiscard]] std::vector<ArrayRef> wire_sources() const {
+        std::vector<ArrayRef> out;
         for (const auto& source : sources) {
-            const TensorScales* scales = source->scales();
-            out.push_back({source->ref(), scales == nullptr
-                                              ? nullptr
-                                              : static_cast<float*>(scales->scale_inv->data())});
+            out.push_back(slice_of(*source));
         }
         return out;
     }

@@ -219,7 +219,7 @@ mp_status mp_linear_get_multiply_tensor(const mp_linear* linear, int32_t operand
         output(out);
         const std::shared_ptr<LinearObject> owner = object_of(linear, "linear");
         const linear::Linear& layer = owner->layer;
-        const quant::Tracking tracking = layer.scaling().tracking(operand_of(operand), false);
+        const Tracking tracking = layer.scaling().tracking(operand_of(operand), false);
         if (tracking.slot == nullptr) {
             fail(Code::bad_state,
                  "linear: %s has no delayed scale; its scale follows from each tensor itself",

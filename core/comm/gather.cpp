@@ -7,7 +7,7 @@
 
 namespace mp::comm {
 
-void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
+void AllGatherValues::begin(const GatherDesc& desc, const ArrayRef& shard,
                             std::span<const int64_t> counts, const TensorRef& destination) {
     constexpr const char* kWhat = "all-gather";
     if (is_open_) {
@@ -18,11 +18,11 @@ void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
     check_rounding(desc.rounding, kWhat);
     const auto ranks = static_cast<std::size_t>(comm_.size());
     const auto me = static_cast<std::size_t>(comm_.rank());
-    if (counts.size() != ranks || shard.values.count != counts[me] ||
+    if (counts.size() != ranks || shard.count() != counts[me] ||
         destination.count != total_of(counts)) {
         fail(Code::invalid_shape,
              "%s: %zu counts for %zu ranks, a shard of %lld and a destination of %lld elements",
-             kWhat, counts.size(), ranks, static_cast<long long>(shard.values.count),
+             kWhat, counts.size(), ranks, static_cast<long long>(shard.count()),
              static_cast<long long>(destination.count));
     }
     desc_ = desc;
@@ -43,7 +43,7 @@ void AllGatherValues::begin(const GatherDesc& desc, const WireSource& shard,
                                                  bytes_of(destination.dtype, destination.count))
                   : std::make_unique<WireBuffer>(*stream_, comm_, total);
     char* own = buffer_->device() + at[me];
-    if (shard.values.data != own) {
+    if (shard.data != own) {
         pack(*stream_, shard, 0, counts[me], desc.wire, own,
              {desc.rounding.from(offsets_[me]), nullptr});
     }

@@ -28,7 +28,7 @@ class AllGatherValues {
         : comm_(comm), stream_(stream.shared_from_this()) {}
 
     // The shard may lie in its place in the destination (fp32, fp16 or bf16).
-    void begin(const GatherDesc& desc, const WireSource& shard, std::span<const int64_t> counts,
+    void begin(const GatherDesc& desc, const ArrayRef& shard, std::span<const int64_t> counts,
                const TensorRef& destination);
     void wait();
     bool test();

@@ -9,7 +9,7 @@
 
 namespace mp::comm {
 
-void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> sources,
+void AllReduce::begin(const ReduceDesc& desc, std::span<const ArrayRef> sources,
                       const TensorRef& destination, const WireFormat* gather) {
     const WireFormat plain = {destination.dtype, WireScale::none};
     gather_desc_ = {gather == nullptr ? plain : *gather, {}, desc.deadline_ms, desc.site};
@@ -38,12 +38,11 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const WireSource> source
     scatter_.begin(desc, sources, counts_, shard_);
 }
 
-void AllReduce::begin_native(const ReduceDesc& desc, const WireSource& source) {
+void AllReduce::begin_native(const ReduceDesc& desc, const ArrayRef& source) {
     check_reduce(desc, destination_.dtype, "all-reduce");
-    if (source.values.count != destination_.count) {
+    if (source.count() != destination_.count) {
         fail(Code::invalid_shape, "all-reduce: %lld elements to %lld",
-             static_cast<long long>(source.values.count),
-             static_cast<long long>(destination_.count));
+             static_cast<long long>(source.count()), static_cast<long long>(destination_.count));
     }
     pack(*stream_, source, 0, destination_.count, desc.wire, destination_.data);
     auto buffer = std::make_unique<WireBuffer>(*stream_, comm_, destination_.data,
@@ -61,7 +60,7 @@ void AllReduce::end_native() {
 }
 
 void AllReduce::begin_gather() {
-    gather_.begin(gather_desc_, {shard_, nullptr}, counts_, destination_);
+    gather_.begin(gather_desc_, plain_array(shard_), counts_, destination_);
 }
 
 void AllReduce::wait() {
@@ -137,7 +136,7 @@ void all_reduce_max_abs(Communicator& comm, Stream& stream, const TensorRef& sou
     }
     refuse_capture(stream);
     const Scratch wide(stream, 4 * static_cast<std::size_t>(source.count));
-    pack(stream, {source, nullptr}, 0, source.count, {DType::fp32, WireScale::none}, wide.data());
+    pack(stream, plain_array(source), 0, source.count, {DType::fp32, WireScale::none}, wide.data());
     std::vector<uint32_t> bits(static_cast<std::size_t>(source.count));
     const std::size_t bytes = bits.size() * sizeof(uint32_t);
     if (bytes > 0) {

@@ -21,7 +21,7 @@ class AllReduce {
         : comm_(comm), stream_(stream.shared_from_this()), scatter_(comm, stream),
           gather_(comm, stream) {}
 
-    void begin(const ReduceDesc& desc, std::span<const WireSource> sources,
+    void begin(const ReduceDesc& desc, std::span<const ArrayRef> sources,
                const TensorRef& destination, const WireFormat* gather = nullptr);
     void wait();
     // Without waiting for other ranks, but begins the second half when the first is done; true at the end.
@@ -33,7 +33,7 @@ class AllReduce {
     void begin_rest();
 
   private:
-    void begin_native(const ReduceDesc& desc, const WireSource& source);
+    void begin_native(const ReduceDesc& desc, const ArrayRef& source);
     void end_native();
     void begin_gather();
 

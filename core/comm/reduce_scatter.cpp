@@ -49,7 +49,7 @@ void set_merges(std::vector<SumPart>& parts, std::span<const SlotRun> runs, Slot
 
 } // namespace
 
-void ReduceScatter::check_arguments(std::span<const WireSource> sources,
+void ReduceScatter::check_arguments(std::span<const ArrayRef> sources,
                                     std::span<const int64_t> counts,
                                     const TensorRef& result) const {
     constexpr const char* kWhat = "reduce-scatter";
@@ -68,11 +68,11 @@ void ReduceScatter::check_arguments(std::span<const WireSource> sources,
              kWhat, sources.size(), comm_.rank(), comm_.size(), wanted, desc_.slots);
     }
     const int64_t total = total_of(counts);
-    for (const WireSource& source : sources) {
-        if (source.values.count != total) {
+    for (const ArrayRef& source : sources) {
+        if (source.count() != total) {
             fail(Code::invalid_shape,
                  "%s: an array has %lld elements, but the counts add up to %lld", kWhat,
-                 static_cast<long long>(source.values.count), static_cast<long long>(total));
+                 static_cast<long long>(source.count()), static_cast<long long>(total));
         }
     }
     if (result.count != counts[static_cast<std::size_t>(comm_.rank())]) {
@@ -98,7 +98,7 @@ CallOptions ReduceScatter::options() const {
     return {desc_.deadline_ms, desc_.site, &stream_->queue()};
 }
 
-void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> sources,
+void ReduceScatter::begin(const ReduceDesc& desc, std::span<const ArrayRef> sources,
                           std::span<const int64_t> counts, const TensorRef& result) {
     if (is_open_) {
         fail(Code::bad_state, "reduce-scatter: the last one has not been waited for");
@@ -125,7 +125,7 @@ void ReduceScatter::begin(const ReduceDesc& desc, std::span<const WireSource> so
 }
 
 bool ReduceScatter::is_direct(std::size_t slot) const {
-    return sources_[slot].scale_inv == nullptr && sources_[slot].values.dtype == desc_.wire.dtype;
+    return !sources_[slot].format.is_quantized() && sources_[slot].dtype() == desc_.wire.dtype;
 }
 
 // Every slot as it is on the wire, in a message for each rank.
@@ -157,7 +157,7 @@ void ReduceScatter::pack_leaves() {
 SumPart ReduceScatter::leaf(std::size_t slot, int32_t to) const {
     const auto r = static_cast<std::size_t>(to);
     char* data = is_direct(slot)
-                     ? static_cast<char*>(slice(sources_[slot].values, offsets_[r], 0).data)
+                     ? static_cast<char*>(slice(sources_[slot].elements(), offsets_[r], 0).data)
                      : leaves_[slot]->device() + leaf_offsets_[r];
     return part_at(data, counts_[r], desc_.wire);
 }
@@ -273,7 +273,7 @@ void ReduceScatter::begin_exchange() {
         received += round_up(receive_bytes[r], kLine);
     }
     if (sources_.size() == 1 && is_direct(0)) {
-        const TensorRef& values = sources_[0].values;
+        const TensorRef values = sources_[0].elements();
         send_ = std::make_unique<WireBuffer>(*stream_, comm_, values.data,
                                              bytes_of(values.dtype, values.count));
         for (std::size_t r = 0; r < ranks; ++r) {

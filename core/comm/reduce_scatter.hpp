@@ -60,7 +60,7 @@ class ReduceScatter {
 
     // `sources`: one array of all elements for each slot of this rank; they stay until wait(). `result`: fp32, or fp16
     // or bf16 (then rounded once), of counts[rank].
-    void begin(const ReduceDesc& desc, std::span<const WireSource> sources,
+    void begin(const ReduceDesc& desc, std::span<const ArrayRef> sources,
                std::span<const int64_t> counts, const TensorRef& result);
     void wait();
     // Without waiting for other ranks; true when it is done.
@@ -74,7 +74,7 @@ class ReduceScatter {
     void begin_rest(); // waits until there is none
 
   private:
-    void check_arguments(std::span<const WireSource> sources, std::span<const int64_t> counts,
+    void check_arguments(std::span<const ArrayRef> sources, std::span<const int64_t> counts,
                          const TensorRef& result) const;
     void pack_leaves();
     void begin_amax();
@@ -102,7 +102,7 @@ class ReduceScatter {
     bool finds_amax_ = false; // the transfer in flight
     ReduceDesc desc_;
     SlotRun run_;
-    std::vector<WireSource> sources_;
+    std::vector<ArrayRef> sources_;
     std::vector<int64_t> counts_;
     std::vector<int64_t> offsets_; // elements
     TensorRef result_;

@@ -11,15 +11,10 @@ namespace {
 
 // Block scales are as fine as they may be: fp32 scales put the largest element on the largest code; powers of two are
 // rounded so that none saturates.
-Format codes_of(const WireFormat& format) {
-    const auto rule = format.scale == WireScale::mx ? numerics::ScaleRule::mx_rceil
-                                                    : numerics::ScaleRule::current;
-    return {format.dtype, wire_grid(format), numerics::scale_policy(rule, format.dtype)};
-}
-
-template <typename Op> void run_rounded(Stream& stream, Op& op, const PackOptions& options) {
-    op.rounding = options.rounding;
-    run_op(stream, op);
+Format codes_of(const WireFormat& wire) {
+    const auto rule =
+        wire.scale == WireScale::mx ? numerics::ScaleRule::mx_rceil : numerics::ScaleRule::current;
+    return {wire.dtype, wire_grid(wire), numerics::scale_policy(rule, wire.dtype)};
 }
 
 void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
@@ -33,24 +28,22 @@ void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
     op.kind = OpKind::cast;
     op.source = source;
     op.destination = {wire, source.count, to};
-    run_rounded(stream, op, options);
+    op.rounding = options.rounding;
+    run_op(stream, op);
 }
 
 void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& format, void* wire,
                 const PackOptions& options) {
-    const Format codes = codes_of(format);
-    QuantizeDesc op{};
-    op.kind = OpKind::quantize;
-    op.source = source;
-    op.rows = 1;
-    op.columns = source.count;
-    op.dtype = format.dtype;
-    op.codes = static_cast<char*>(wire) + wire_scale_bytes(source.count, format);
-    op.grid = codes.grid;
-    op.scale_inv = wire;
-    op.policy = codes.policy;
-    op.slot = options.slot;
-    run_rounded(stream, op, options);
+    Sink sink;
+    sink.codes = {static_cast<char*>(wire) + wire_scale_bytes(source.count, format),
+                  wire,
+                  nullptr,
+                  codes_of(format),
+                  1,
+                  source.count};
+    sink.rounding = options.rounding;
+    sink.tracking.slot = options.slot;
+    quant::quantize_matrix(stream, plain_array(source), sink);
 }
 
 } // namespace
@@ -100,18 +93,18 @@ void check_wire(const WireFormat& format, const char* what) {
     }
 }
 
-void pack(Stream& stream, const WireSource& source, int64_t first, int64_t count,
+void pack(Stream& stream, const ArrayRef& source, int64_t first, int64_t count,
           const WireFormat& format, void* wire, const PackOptions& options) {
     if (count == 0) {
         return;
     }
-    const TensorRef part = slice(source.values, first, count);
-    if (source.scale_inv != nullptr) {
+    const TensorRef part = slice(source.elements(), first, count);
+    if (source.format.is_quantized()) {
         const Scratch values(stream, 4 * static_cast<std::size_t>(count));
         const TensorRef wide = {values.data(), count, DType::fp32};
-        quant::dequantize_matrix(
-            stream, {part, 1, count, kTensorScale, const_cast<float*>(source.scale_inv), {}}, wide);
-        pack(stream, {wide, nullptr}, 0, count, format, wire, options);
+        quant::dequantize_matrix(stream, scaled_array(part, static_cast<float*>(source.scale_inv)),
+                                 wide);
+        pack(stream, plain_array(wide), 0, count, format, wire, options);
         return;
     }
     if (!carries_scales(format)) {
@@ -131,8 +124,8 @@ void unpack(Stream& stream, const void* wire, int64_t count, const WireFormat& f
     if (!carries_scales(format)) {
         pack_cast(stream, codes, destination.dtype, destination.data, {});
     } else {
-        quant::dequantize_matrix(stream, {codes, 1, count, wire_grid(format), bytes, nullptr},
-                                 destination);
+        const Format of = {format.dtype, wire_grid(format), {}};
+        quant::dequantize_matrix(stream, {codes.data, bytes, nullptr, of, 1, count}, destination);
     }
 }
 

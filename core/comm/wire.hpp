@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "array/tensor_ref.hpp"
+#include "array/array_ref.hpp"
 #include "device/ops.hpp"
 #include "runtime/stream.hpp"
 
@@ -72,22 +72,16 @@ void check_rounding(const numerics::Rounding& rounding, const char* what);
     return wire_scale_bytes(count, format) + bytes_of(format.dtype, count);
 }
 
-// What values are read from: a plain array, or codes with one scale for all.
-struct WireSource {
-    TensorRef values;
-    const float* scale_inv = nullptr; // device memory
-};
-
 struct PackOptions {
     numerics::Rounding rounding; // of the source's first element
     numerics::DelayedSlot* slot =
         nullptr; // a scale that all ranks have agreed on; WireScale::tensor
 };
 
-// Enqueues: count elements of the source from `first` on, into wire_bytes(count, format) bytes. What is not finite stays
+// Enqueues: count elements of the source, numbers or codes with one scale, from `first` on, into wire_bytes(count, format) bytes. What is not finite stays
 // so: bf16 and fp16 keep it (and overflow to infinity), fp8 makes it a NaN or an infinity, or a NaN of its
 // block's scale.
-void pack(Stream& stream, const WireSource& source, int64_t first, int64_t count,
+void pack(Stream& stream, const ArrayRef& source, int64_t first, int64_t count,
           const WireFormat& format, void* wire, const PackOptions& options = {});
 
 // Enqueues the way back; the destination is fp32, fp16 or bf16 and is rounded to once. Any bytes are taken.

@@ -14,21 +14,22 @@ struct DequantizeElements {
 
     // What code i is multiplied by.
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float scale_of(int64_t i) const {
-        const ScaledRef& from = op.source;
+        const ArrayRef& from = op.source;
         float scale = 1.0F;
-        if (from.grid.exists()) {
-            const int64_t index = from.grid.index(i / from.columns, i % from.columns, from.columns);
-            scale = numerics::load_as_float(from.grid.dtype, from.scale_inv, index);
+        if (from.format.grid.exists()) {
+            const int64_t index =
+                from.format.grid.index(i / from.columns, i % from.columns, from.columns);
+            scale = numerics::load_as_float(from.format.grid.dtype, from.scale_inv, index);
         }
-        if (from.grid.dtype == DType::fp8_e4m3) {
-            scale *= numerics::nvfp4_decode(*from.tensor_amax);
+        if (from.format.grid.dtype == DType::fp8_e4m3) {
+            scale *= numerics::nvfp4_decode(*from.amax);
         }
         return scale;
     }
 
     // Codes may be of any type, packed ones too.
     KOKKOS_INLINE_FUNCTION void load_codes(const RangeTile& tile, float (&x)[kEachOfRange]) const {
-        const TensorRef& codes = op.source.codes;
+        const TensorRef codes = op.source.elements();
         if (is_floating(codes.dtype)) {
             load_tile(codes, tile, x);
         } else {

@@ -31,7 +31,7 @@ void raise_amax(Stream& stream, const float* from, float* to) {
     run_op(stream, op);
 }
 
-void count_codes(Stream& stream, const quant::Tracking& tracking, const Tensor& codes) {
+void count_codes(Stream& stream, const Tracking& tracking, const Tensor& codes) {
     if (codes.scales() != nullptr && tracking.amax != nullptr) {
         raise_amax(stream, static_cast<const float*>(codes.scales()->amax->data()), tracking.amax);
     }

@@ -75,6 +75,6 @@ class ForwardAmaxes {
 // *to becomes the larger of both amaxes.
 void raise_amax(Stream& stream, const float* from, float* to);
 // Codes that somebody else made: their amax enters the delayed scale as if they had been made here.
-void count_codes(Stream& stream, const quant::Tracking& tracking, const Tensor& codes);
+void count_codes(Stream& stream, const Tracking& tracking, const Tensor& codes);
 
 } // namespace mp::linear

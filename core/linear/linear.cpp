@@ -132,24 +132,24 @@ const Tensor* Linear::given_codes(recipe::GemmRole role) const noexcept {
     return own == nullptr && shares ? weight_codes_[0].get() : own;
 }
 
-quant::Tracking Linear::track_weight(Stream& stream, std::size_t product, bool with_stats) {
-    quant::Tracking tracking = scaling_.tracking(recipe::Operand::weight, with_stats);
+Tracking Linear::track_weight(Stream& stream, std::size_t product, bool with_stats) {
+    Tracking tracking = scaling_.tracking(recipe::Operand::weight, with_stats);
     tracking.amax = amaxes_.of_weight(stream, scaling_, product);
     return tracking;
 }
 
-OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
-                                std::optional<ScratchOperand>& scratch, bool with_stats,
-                                bool evaluates) {
+ArrayRef Linear::weight_view(Stream& stream, recipe::GemmRole role,
+                             std::optional<ScratchOperand>& scratch, bool with_stats,
+                             bool evaluates) {
     const auto product = static_cast<std::size_t>(role);
     if (const Tensor* const codes = given_codes(role); codes != nullptr) {
         count_codes(stream, track_weight(stream, product, false), *codes);
-        return view_of(*codes);
+        return codes->array();
     }
     const Format& format = formats(role).b;
     if (has_format(*weight_, format) || !keeps_weight(format)) {
         return scratch.emplace(stream, *weight_, format, track_weight(stream, product, with_stats))
-            .view();
+            .array();
     }
     forget_old_weight_copies();
     const bool shares = format == formats(recipe::GemmRole::fprop).b;
@@ -172,7 +172,7 @@ OperandView Linear::weight_view(Stream& stream, recipe::GemmRole role,
             });
         }
     }
-    return copy.memory.view(stream);
+    return copy.memory.array(stream);
 }
 
 void Linear::end_step(Stream& stream) {
@@ -265,11 +265,11 @@ void check_again(const Saved* saved, const Tensor& x, int64_t rows) {
 } // namespace
 
 // Where this forward finds the scale of x, and where what is learned about x goes.
-quant::Tracking Linear::track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep) {
+Tracking Linear::track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep) {
     if (keep == Keep::again) {
         return saved->remembered(track(recipe::Operand::input));
     }
-    quant::Tracking tracking =
+    Tracking tracking =
         scaling_.tracking(recipe::Operand::input, options_.with_stats && keep != Keep::nothing);
     tracking.amax = amaxes_.of_input(stream, scaling_, saved);
     count_codes(stream, tracking, x);
@@ -322,11 +322,18 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
         saved->make_room(stream, *x, formats(recipe::GemmRole::wgrad).b, !options_.copy_input);
     }
     check_apart(stream, *x, y, saved, keep);
-    const quant::Tracking tracking = track_input(stream, *x, saved, keep);
+    const Tracking tracking = track_input(stream, *x, saved, keep);
+    const Format& format = formats(recipe::GemmRole::fprop).a;
+    const Format& kept = formats(recipe::GemmRole::wgrad).b;
+    std::optional<ScratchOperand> x_scratch;
     if (saved != nullptr && keep == Keep::scale) {
         saved->drop(rows);
     } else if (saved != nullptr) {
-        saved->keep(stream, x, formats(recipe::GemmRole::wgrad).b, tracking, !options_.copy_input);
+        if (product != nullptr && is_read_once(*x, kept, format)) {
+            x_scratch.emplace(stream, format, rows, options_.in_features);
+        }
+        saved->keep(stream, x, kept, tracking, !options_.copy_input,
+                    x_scratch ? x_scratch->array() : ArrayRef());
     }
     if (product == nullptr) {
         return;
@@ -340,15 +347,13 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     if (counts) {
         count_unrounded(stream, *x, saved != nullptr && keep != Keep::scale);
     }
-    const OperandView w =
-        weight_view(stream, recipe::GemmRole::fprop, w_scratch, counts, evaluates);
+    const ArrayRef w = weight_view(stream, recipe::GemmRole::fprop, w_scratch, counts, evaluates);
     // The copy kept for backward serves as the operand too where both products want the same format.
-    const Format& format = formats(recipe::GemmRole::fprop).a;
-    const bool shares =
-        saved != nullptr && saved->has_input() && formats(recipe::GemmRole::wgrad).b == format;
-    std::optional<ScratchOperand> x_scratch;
-    const OperandView input =
-        shares ? saved->input(stream) : x_scratch.emplace(stream, *x, format, tracking).view();
+    const bool shares = saved != nullptr && saved->has_input() && kept == format;
+    if (!shares && !x_scratch) {
+        x_scratch.emplace(stream, *x, format, tracking);
+    }
+    const ArrayRef input = shares ? saved->input(stream) : x_scratch->array();
     if (!evaluates && !options_.inference) {
         amaxes_.forward_done(stream, keep == Keep::again ? nullptr : tracking.amax);
     }

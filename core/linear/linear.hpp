@@ -125,7 +125,7 @@ class Linear {
     [[nodiscard]] const RoleFormats& formats(recipe::GemmRole role) const noexcept {
         return formats_[static_cast<std::size_t>(role)];
     }
-    [[nodiscard]] quant::Tracking track(recipe::Operand operand) const noexcept {
+    [[nodiscard]] Tracking track(recipe::Operand operand) const noexcept {
         return scaling_.tracking(operand, options_.with_stats);
     }
     [[nodiscard]] int64_t rows_of(const Tensor& tensor, int64_t columns, const char* name,
@@ -145,8 +145,10 @@ class Linear {
     void check_apart(const Stream& stream, const Saved* saved, const Tensor& dy, const Tensor* dx,
                      const WeightGradients& gradients) const;
     [[nodiscard]] bool rounds_stochastically(const Tensor& dw) const noexcept;
-    quant::Tracking track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep);
-    quant::Tracking track_weight(Stream& stream, std::size_t product, bool with_stats);
+    Tracking track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep);
+    Tracking track_weight(Stream& stream, std::size_t product, bool with_stats);
+    void multiply_gradient(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
+                           const WeightGradients& gradients);
     void note_gradient(bool accumulates);
     [[nodiscard]] bool adds_to_codes(const WeightGradients& gradients) const noexcept;
     // Counts what is not rounded where it is used: operands in high precision, and codes that somebody else made.
@@ -157,14 +159,14 @@ class Linear {
     [[nodiscard]] const Tensor* given_codes(recipe::GemmRole role) const noexcept;
     [[nodiscard]] bool keeps_weight(const Format& format) const noexcept;
     // `evaluates`: what is converted for it is not counted.
-    OperandView weight_view(Stream& stream, recipe::GemmRole role,
-                            std::optional<ScratchOperand>& scratch, bool with_stats,
-                            bool evaluates = false);
+    ArrayRef weight_view(Stream& stream, recipe::GemmRole role,
+                         std::optional<ScratchOperand>& scratch, bool with_stats,
+                         bool evaluates = false);
     void forget_weight_copies() noexcept;
     void forget_old_weight_copies();
     void bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool accumulate) const;
     gemm::GemmPlan& weight_gradient_plan(const Tensor& dw, int64_t rows, bool accumulate);
-    void weight_gradient(Stream& stream, Saved& saved, const OperandView& dy, Tensor& dw,
+    void weight_gradient(Stream& stream, Saved& saved, const ArrayRef& dy, Tensor& dw,
                          bool accumulate);
 
     std::shared_ptr<Context> context_;

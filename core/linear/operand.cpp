@@ -15,40 +15,40 @@ std::size_t place_of_scales(const Format& format, int64_t rows, int64_t columns)
     return (codes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Writes `source` in `format`. Codes of another format go through fp32: one rounding from their values.
-void convert(Stream& stream, const Tensor& source, const Format& format, void* codes,
-             void* scale_inv, const quant::Tracking& tracking) {
-    const TensorRef target{codes, source.count(), format.dtype};
-    if (format.is_quantized() && has_format(source, format)) {
-        stream.copy(codes, source.data(), source.bytes(), CopyKind::device_to_device);
+// Writes `source` in the format of `to`. Codes of another format go through fp32: one rounding from their values.
+void convert(Stream& stream, const Tensor& source, const ArrayRef& to, const Tracking& tracking,
+             const ArrayRef& second) {
+    const bool is_quantized = to.format.is_quantized();
+    if (is_quantized && has_format(source, to.format)) {
+        stream.copy(to.data, source.data(), source.bytes(), CopyKind::device_to_device);
         const Tensor& scales = *source.scales()->scale_inv;
-        stream.copy(scale_inv, scales.data(), scales.bytes(), CopyKind::device_to_device);
+        stream.copy(to.scale_inv, scales.data(), scales.bytes(), CopyKind::device_to_device);
         return;
     }
-    if (source.scales() == nullptr && !format.is_quantized()) {
-        cast_tensor(stream, source.ref(), target);
+    if (source.scales() == nullptr && !is_quantized) {
+        cast_tensor(stream, source.ref(), to.elements());
         return;
     }
-    if (!format.is_quantized()) {
-        quant::dequantize_matrix(stream, source.scaled_ref(), target);
+    if (!is_quantized) {
+        quant::dequantize_matrix(stream, source.array(), to.elements());
         return;
     }
-    quant::QuantOutput output{codes, nullptr, scale_inv, nullptr};
+    Sink sink = sink_of(to);
+    sink.second = second;
+    sink.tracking = tracking;
     std::optional<Scratch>
         amax; // for devices that find it by a kernel of its own: the scale's place has the old one
-    if (format.policy.rule == numerics::ScaleRule::msamp) {
-        output.amax = static_cast<float*>(amax.emplace(stream, sizeof(float)).data());
+    if (to.format.policy.rule == numerics::ScaleRule::msamp) {
+        sink.codes.amax = static_cast<float*>(amax.emplace(stream, sizeof(float)).data());
     }
     if (source.scales() == nullptr) {
-        quant::quantize_matrix(stream, source.ref(), source.rows(), source.columns(), format,
-                               output, tracking);
+        quant::quantize_matrix(stream, source.array(), sink);
         return;
     }
-    const auto bytes = static_cast<std::size_t>(source.count()) * sizeof(float);
-    const Scratch values(stream, bytes);
+    const Scratch values(stream, static_cast<std::size_t>(source.count()) * sizeof(float));
     const TensorRef wide{values.data(), source.count(), DType::fp32};
-    quant::dequantize_matrix(stream, source.scaled_ref(), wide);
-    quant::quantize_matrix(stream, wide, source.rows(), source.columns(), format, output, tracking);
+    quant::dequantize_matrix(stream, source.array(), wide);
+    quant::quantize_matrix(stream, plain_array(wide, source.rows(), source.columns()), sink);
 }
 
 } // namespace
@@ -61,8 +61,12 @@ bool is_rounded_to(const Tensor& tensor, const Format& format) noexcept {
     return format.is_quantized() && !has_format(tensor, format);
 }
 
-OperandView view_of(const Tensor& tensor) noexcept {
-    return {tensor.data(), tensor.scaled_ref().scale_inv};
+// A scale for the whole matrix is found by a reading of its own.
+bool is_read_once(const Tensor& tensor, const Format& one, const Format& other) noexcept {
+    const auto has_blocks = [](const Format& format) {
+        return format.is_quantized() && !format.grid.is_one();
+    };
+    return tensor.scales() == nullptr && has_blocks(one) && has_blocks(other) && one != other;
 }
 
 std::size_t OperandMemory::bytes_of(const Format& format, int64_t rows, int64_t columns) {
@@ -73,7 +77,7 @@ std::size_t OperandMemory::bytes_of(const Format& format, int64_t rows, int64_t 
 
 void OperandMemory::drop(Part& part) noexcept {
     if (part.is_captured) {
-        outgrown_.push_back(std::move(part.buffer)); // view() made room
+        outgrown_.push_back(std::move(part.buffer)); // array() made room
     }
     part = Part();
 }
@@ -106,7 +110,7 @@ void OperandMemory::lend(void* memory, std::size_t bytes) noexcept {
     lent_bytes_ = bytes;
 }
 
-OperandView OperandMemory::view(const Stream& stream) {
+ArrayRef OperandMemory::array(const Stream& stream) {
     if (stream.is_captured()) {
         outgrown_.reserve(outgrown_.size() + 2);
         codes_.is_captured = true;
@@ -115,12 +119,18 @@ OperandView OperandMemory::view(const Stream& stream) {
     return place();
 }
 
-OperandView OperandMemory::place() const noexcept {
-    if (!is_lent()) {
-        return {codes_.buffer.data(), scales_.buffer.data()};
+ArrayRef OperandMemory::place() const noexcept {
+    ArrayRef array = {
+        codes_.buffer.data(), scales_.buffer.data(), nullptr, format_, rows_, columns_};
+    if (is_lent()) {
+        array.data = lent_;
+        array.scale_inv =
+            static_cast<unsigned char*>(lent_) + place_of_scales(format_, rows_, columns_);
     }
-    auto* const bytes = static_cast<unsigned char*>(lent_);
-    return {bytes, lent_scales_at_ == 0 ? nullptr : bytes + lent_scales_at_};
+    if (!format_.is_quantized()) {
+        array.scale_inv = nullptr;
+    }
+    return array;
 }
 
 void OperandMemory::add_to(MemoryRanges& ranges, MemoryRanges::Use use, const Format& format,
@@ -139,33 +149,39 @@ void OperandMemory::check_room(const Tensor& source, const Format& format) const
     }
 }
 
-OperandView OperandMemory::fill(Stream& stream, const Tensor& source, const Format& format,
-                                const quant::Tracking& tracking) {
-    const int64_t rows = source.rows();
-    const int64_t columns = source.columns();
+ArrayRef OperandMemory::fill(Stream& stream, const Tensor& source, const Format& format,
+                             const Tracking& tracking, const ArrayRef& second) {
     check_room(source, format);
-    make_room(stream, format, rows, columns);
-    lent_scales_at_ =
-        is_lent() && format.is_quantized() ? place_of_scales(format, rows, columns) : 0;
-    const OperandView target = view(stream);
-    convert(stream, source, format, const_cast<void*>(target.data),
-            const_cast<void*>(target.scale_inv), tracking);
+    make_room(stream, format, source.rows(), source.columns());
+    format_ = format;
+    rows_ = source.rows();
+    columns_ = source.columns();
+    const ArrayRef target = array(stream);
+    convert(stream, source, target, tracking, second);
     return target;
 }
 
 ScratchOperand::ScratchOperand(Stream& stream, const Tensor& source, const Format& format,
-                               const quant::Tracking& tracking) {
+                               const Tracking& tracking) {
     if (has_format(source, format)) {
-        view_ = view_of(source);
+        array_ = source.array();
         return;
     }
-    codes_.emplace(stream, quant::bytes_of_codes(format, source.rows(), source.columns()));
+    take(stream, format, source.rows(), source.columns());
+    convert(stream, source, array_, tracking, {});
+}
+
+ScratchOperand::ScratchOperand(Stream& stream, const Format& format, int64_t rows,
+                               int64_t columns) {
+    take(stream, format, rows, columns);
+}
+
+void ScratchOperand::take(Stream& stream, const Format& format, int64_t rows, int64_t columns) {
+    codes_.emplace(stream, quant::bytes_of_codes(format, rows, columns));
     if (format.is_quantized()) {
-        scales_.emplace(stream, quant::bytes_of_scales(format, source.rows(), source.columns()));
-        view_.scale_inv = scales_->data();
+        scales_.emplace(stream, quant::bytes_of_scales(format, rows, columns));
     }
-    view_.data = codes_->data();
-    convert(stream, source, format, codes_->data(), scales_ ? scales_->data() : nullptr, tracking);
+    array_ = {codes_->data(), scales_ ? scales_->data() : nullptr, nullptr, format, rows, columns};
 }
 
 } // namespace mp::linear

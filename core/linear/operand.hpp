@@ -10,17 +10,12 @@
 
 namespace mp::linear {
 
-// Where a product finds an operand.
-struct OperandView {
-    const void* data = nullptr;
-    const void* scale_inv = nullptr; // null unless quantized
-};
-
 // Whether the tensor can be handed to a product as it is.
 bool has_format(const Tensor& tensor, const Format& format) noexcept;
 // Whether a product rounds it to codes of this format first.
 bool is_rounded_to(const Tensor& tensor, const Format& format) noexcept;
-OperandView view_of(const Tensor& tensor) noexcept;
+// Whether one operation makes both formats of the tensor.
+bool is_read_once(const Tensor& tensor, const Format& one, const Format& other) noexcept;
 
 // Memory for a matrix in some format that outlives the call. Grows, never shrinks; or is lent by the caller. What a captured graph
 // has used stays as long as this: a replay uses it again.
@@ -36,10 +31,11 @@ class OperandMemory {
     void check_room(const Tensor& source, const Format& format) const;
     // So that fill() allocates nothing. Throws in a capture, unless there is room; what is in it is lost where there is not.
     void make_room(Stream& stream, const Format& format, int64_t rows, int64_t columns);
-    OperandView fill(Stream& stream, const Tensor& source, const Format& format,
-                     const quant::Tracking& tracking);
+    // `second`: as Sink's.
+    ArrayRef fill(Stream& stream, const Tensor& source, const Format& format,
+                  const Tracking& tracking, const ArrayRef& second = {});
     // For work that is enqueued now.
-    [[nodiscard]] OperandView view(const Stream& stream);
+    [[nodiscard]] ArrayRef array(const Stream& stream);
     // Of the library's memory, but what only graphs still use.
     [[nodiscard]] std::size_t bytes() const noexcept {
         return codes_.buffer.bytes() + scales_.buffer.bytes();
@@ -59,27 +55,33 @@ class OperandMemory {
     };
     void drop(Part& part) noexcept;
     void grow(Part& part, Stream& stream, std::size_t bytes);
-    [[nodiscard]] OperandView place() const noexcept;
+    [[nodiscard]] ArrayRef place() const noexcept;
 
+    Format format_; // of what was filled last
+    int64_t rows_ = 0;
+    int64_t columns_ = 0;
     Part codes_;
     Part scales_;
     std::vector<Buffer> outgrown_; // in use by graphs
     void* lent_ = nullptr;
     std::size_t lent_bytes_ = 0;
-    std::size_t lent_scales_at_ = 0; // 0: there are none
 };
 
 // The same in scratch memory, for one product; nothing is copied where the tensor is in the format already.
 class ScratchOperand {
   public:
     ScratchOperand(Stream& stream, const Tensor& source, const Format& format,
-                   const quant::Tracking& tracking);
-    [[nodiscard]] const OperandView& view() const noexcept { return view_; }
+                   const Tracking& tracking);
+    // Memory alone, for somebody else to write.
+    ScratchOperand(Stream& stream, const Format& format, int64_t rows, int64_t columns);
+    [[nodiscard]] const ArrayRef& array() const noexcept { return array_; }
 
   private:
+    void take(Stream& stream, const Format& format, int64_t rows, int64_t columns);
+
     std::optional<Scratch> codes_;
     std::optional<Scratch> scales_;
-    OperandView view_;
+    ArrayRef array_;
 };
 
 } // namespace mp::linear

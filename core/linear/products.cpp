@@ -80,7 +80,9 @@ void Linear::quantize(Stream& stream, recipe::GemmRole role, recipe::Operand ope
              recipe::role_name(role), recipe::operand_name(operand), dtype_name(format.dtype));
     }
     check_codes(codes, format, "codes");
-    quant::quantize_tensor(stream, source, codes, nullptr, track(operand));
+    Sink how;
+    how.tracking = track(operand);
+    quant::quantize_tensor(stream, source, codes, nullptr, how);
 }
 
 void Linear::set_weight_codes(std::array<std::shared_ptr<Tensor>, 2> codes) {

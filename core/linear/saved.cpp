@@ -4,14 +4,14 @@
 namespace mp::linear {
 
 void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const Format& format,
-                 const quant::Tracking& tracking, bool may_refer) {
+                 const Tracking& tracking, bool may_refer, const ArrayRef& second) {
     has_input_ = false; // until the new one is complete
     if (may_refer && refers_to(*x, format)) {
         borrowed_ = x;
         kept_.release();
     } else {
         borrowed_ = nullptr;
-        (void)kept_.fill(stream, *x, format, tracking);
+        (void)kept_.fill(stream, *x, format, tracking, second);
     }
     rows_ = x->rows();
     has_input_ = true;
@@ -55,14 +55,14 @@ void Saved::drop_under(const Tensor& written, const Format& format, int64_t colu
     }
 }
 
-void Saved::remember_scale(Stream& stream, const quant::Tracking& tracking) const {
+void Saved::remember_scale(Stream& stream, const Tracking& tracking) const {
     if (scale_.data() != nullptr && tracking.slot != nullptr) {
         stream.copy(scale_.data(), tracking.slot, sizeof *tracking.slot,
                     CopyKind::device_to_device);
     }
 }
 
-quant::Tracking Saved::remembered(const quant::Tracking& tracking) const noexcept {
+Tracking Saved::remembered(const Tracking& tracking) const noexcept {
     const bool is_delayed = tracking.slot != nullptr;
     return {is_delayed ? scale_.as<numerics::DelayedSlot>() : nullptr, tracking.warm_up};
 }
@@ -81,8 +81,8 @@ void Saved::lend(void* memory, std::size_t bytes) noexcept {
     kept_.lend(memory, bytes);
 }
 
-OperandView Saved::input(const Stream& stream) {
-    return borrowed_ != nullptr ? view_of(*borrowed_) : kept_.view(stream);
+ArrayRef Saved::input(const Stream& stream) {
+    return borrowed_ != nullptr ? borrowed_->array() : kept_.array(stream);
 }
 
 } // namespace mp::linear

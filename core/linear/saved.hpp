@@ -18,16 +18,16 @@ class Saved {
     explicit Saved(Stream& stream) : scale_(stream.allocate(sizeof(numerics::DelayedSlot))) {}
 
     // Keeps x: the caller's own tensor where it has the format already and may be referred to, else a copy. Memory that was
-    // lent always gets one.
+    // lent always gets one. `second`: another array that this reading of x fills too, as Sink's.
     void keep(Stream& stream, const std::shared_ptr<Tensor>& x, const Format& format,
-              const quant::Tracking& tracking, bool may_refer);
+              const Tracking& tracking, bool may_refer, const ArrayRef& second = {});
     // x goes, or is not kept at all; its rows stay known.
     void drop(int64_t rows) noexcept;
 
     // Remembers how x is about to be scaled. Nothing without delayed scaling, where x alone decides.
-    void remember_scale(Stream& stream, const quant::Tracking& tracking) const;
+    void remember_scale(Stream& stream, const Tracking& tracking) const;
     // The same scale once more; counts nothing in the layer.
-    [[nodiscard]] quant::Tracking remembered(const quant::Tracking& tracking) const noexcept;
+    [[nodiscard]] Tracking remembered(const Tracking& tracking) const noexcept;
 
     // Of the forward; -1 before one.
     [[nodiscard]] int64_t rows() const noexcept { return rows_; }
@@ -38,7 +38,7 @@ class Saved {
     // This is about to be written: x goes where it is kept in the same memory.
     void drop_under(const Tensor& written, const Format& format, int64_t columns) noexcept;
     // For work that is enqueued now.
-    [[nodiscard]] OperandView input(const Stream& stream);
+    [[nodiscard]] ArrayRef input(const Stream& stream);
     // Before a forward that keeps x changes anything.
     void make_room(Stream& stream, const Tensor& x, const Format& format, bool may_refer);
     // Where the amax of x gathers from this forward on, in the layer's so many-th step.

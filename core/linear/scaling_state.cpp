@@ -46,9 +46,9 @@ std::size_t ScalingState::history_bytes() const noexcept {
     return static_cast<std::size_t>(policy_.amax_history_len) * sizeof(float);
 }
 
-quant::Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats) const noexcept {
+Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats) const noexcept {
     const auto index = static_cast<std::size_t>(operand);
-    quant::Tracking tracking{};
+    Tracking tracking{};
     // MS-AMP's window of a weight is 1: it is always scaled by its own amax.
     const bool own_amax = operand == recipe::Operand::weight &&
                           (weight_is_frozen_ || policy_.rule == numerics::ScaleRule::msamp);
@@ -63,8 +63,8 @@ quant::Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats)
     return tracking;
 }
 
-quant::Tracking ScalingState::tracking_apart(recipe::Operand operand) const noexcept {
-    quant::Tracking tracking{};
+Tracking ScalingState::tracking_apart(recipe::Operand operand) const noexcept {
+    Tracking tracking{};
     tracking.stats = stats_.data() == nullptr ? nullptr : stats_of(operand) + kOperands;
     return tracking;
 }

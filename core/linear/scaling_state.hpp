@@ -27,9 +27,9 @@ class ScalingState {
     // A weight that is rounded once is scaled by its own amax: no later step could mend a scale of another time.
     ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool weight_is_frozen);
 
-    [[nodiscard]] quant::Tracking tracking(recipe::Operand operand, bool with_stats) const noexcept;
+    [[nodiscard]] Tracking tracking(recipe::Operand operand, bool with_stats) const noexcept;
     // Counts alone, of what nothing rounds to codes: read() takes elements, non_finite and amax of them.
-    [[nodiscard]] quant::Tracking tracking_apart(recipe::Operand operand) const noexcept;
+    [[nodiscard]] Tracking tracking_apart(recipe::Operand operand) const noexcept;
     // Of the operands, in device memory; null unless scaling is delayed.
     [[nodiscard]] numerics::DelayedSlot* slots() const noexcept {
         return slots_.as<numerics::DelayedSlot>();

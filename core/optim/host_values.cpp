@@ -11,19 +11,18 @@ namespace {
 
 // Codes are bytes, whatever their type is called.
 TensorRef codes_of(const StoredState& state) {
-    return {state.slice.ref.data,
-            code_bytes(state.format.coding, state.format.dtype, state.slice.ref.count),
-            DType::uint8};
+    return {state.slice.data,
+            code_bytes(state.format.coding, state.format.dtype, state.slice.count()), DType::uint8};
 }
 TensorRef scales_of(const StoredState& state) {
-    return {state.block_scales, scale_count(state.format, state.slice.ref.count),
+    return {state.block_scales, scale_count(state.format, state.slice.count()),
             scale_dtype(state.format)};
 }
 
 std::vector<float> read_blocks(Stream& stream, const StoredState& state) {
     const Bytes codes = download(stream, codes_of(state));
     const Bytes scales = download(stream, scales_of(state));
-    std::vector<float> values(static_cast<std::size_t>(state.slice.ref.count));
+    std::vector<float> values(static_cast<std::size_t>(state.slice.count()));
     for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = numerics::load_block_value(state.format.coding, state.is_signed, codes.data(),
                                                scales.data(), static_cast<int64_t>(i));
@@ -99,14 +98,14 @@ void upload_floats(Stream& stream, const TensorRef& ref, const std::vector<float
 
 std::vector<float> read_stored(Stream& stream, const StoredState& state) {
     return state.block_scales != nullptr ? read_blocks(stream, state)
-                                         : download_floats(stream, state.slice.ref);
+                                         : download_floats(stream, state.slice.elements());
 }
 
 void write_stored(Stream& stream, const StoredState& state, const std::vector<float>& values) {
     if (state.block_scales != nullptr) {
         write_blocks(stream, state, values);
     } else {
-        upload_floats(stream, state.slice.ref, values);
+        upload_floats(stream, state.slice.elements(), values);
     }
 }
 

@@ -285,7 +285,7 @@ std::string Optimizer::bad_gradient(Stream& stream) const {
     for (const int32_t i : enabled_parameters()) {
         const Tensor& grad = *parameters_[i].grad;
         const TensorRef sum = sharding() != nullptr && parameters_.slice(i).count > 0
-                                  ? sharding()->gradient_of(i).ref
+                                  ? sharding()->gradient_of(i).elements()
                                   : TensorRef();
         if ((grad.has_memory() && !is_finite(stream, grad.ref())) ||
             (sum.count > 0 && !is_finite(stream, sum))) {

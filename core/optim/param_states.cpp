@@ -108,18 +108,18 @@ ParamStates::ParamStates(const std::shared_ptr<Context>& context, Stream& stream
 }
 
 // A parameter beside a master weight is the master weight as it is stored, rounded; from the first moment on.
-void ParamStates::initialize(Stream& stream, const TensorSlice& param,
+void ParamStates::initialize(Stream& stream, const ArrayRef& param,
                              const TensorRef* init_fp32) const {
-    const bool has_init = init_fp32 != nullptr && init_fp32->data != param.ref.data;
-    const TensorSlice init = {has_init ? *init_fp32 : param.ref, nullptr, nullptr, {}};
+    const bool has_init = init_fp32 != nullptr && init_fp32->data != param.data;
+    const ArrayRef init = plain_array(has_init ? *init_fp32 : param.elements());
     if (master_ != nullptr && has_remainder()) {
         if (has_init) { // otherwise the remainder is zero already
-            store_remainder(stream, init.ref, param.ref, master_->ref());
+            store_remainder(stream, init.elements(), param.elements(), master_->ref());
         }
     } else if (master_ != nullptr) {
         quant::convert(stream, has_init ? init : param, slice_of(*master_));
         if (has_init && formats_.half_away) {
-            store_half_away(stream, init.ref, param.ref);
+            store_half_away(stream, init.elements(), param.elements());
         } else if (has_init) {
             quant::convert(stream, slice_of(*master_), param);
         }
@@ -127,11 +127,11 @@ void ParamStates::initialize(Stream& stream, const TensorSlice& param,
         quant::convert(stream, init, param);
     }
     if (has_compensation() && has_init) {
-        store_lost_part(stream, init.ref, param.ref, find("compensation"));
+        store_lost_part(stream, init.elements(), param.elements(), find("compensation"));
     }
 }
 
-void ParamStates::sync_master(Stream& stream, const TensorSlice& param) const {
+void ParamStates::sync_master(Stream& stream, const ArrayRef& param) const {
     if (master_ != nullptr && !has_remainder()) {
         quant::convert(stream, param, slice_of(*master_));
     }
@@ -167,7 +167,7 @@ StoredState ParamStates::stored(const Kept& kept, StateFormat format, bool is_si
     StoredState state = {format, slice_of(*kept.codes),
                          kept.block_scales != nullptr ? kept.block_scales->data() : nullptr,
                          is_signed};
-    state.slice.ref.count = count_;
+    state.slice.columns = count_;
     return state;
 }
 

@@ -26,7 +26,7 @@ std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stre
 // A rule's state, or a compensation, as it is stored.
 struct StoredState {
     StateFormat format; // `none`: there is no such state
-    TensorSlice slice;  // count is that of the elements, whatever the bytes of their codes
+    ArrayRef slice;     // count is that of the elements, whatever the bytes of their codes
     void* block_scales = nullptr; // null: there are no blocks
     bool is_signed = true;
 };
@@ -42,9 +42,9 @@ class ParamStates {
 
     // `param` has the elements that these states belong to, `init_fp32` their exact values or is null. Writes
     // param's rounding of them and, into master or compensation, what that loses. Waits.
-    void initialize(Stream& stream, const TensorSlice& param, const TensorRef* init_fp32) const;
+    void initialize(Stream& stream, const ArrayRef& param, const TensorRef* init_fp32) const;
     // After somebody else wrote the parameter: the master weight follows it, what was lost is forgotten.
-    void sync_master(Stream& stream, const TensorSlice& param) const;
+    void sync_master(Stream& stream, const ArrayRef& param) const;
 
     // Pointers, types, codings and scales of the states.
     void fill(UpdateSegment& segment) const noexcept;

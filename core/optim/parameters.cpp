@@ -103,8 +103,9 @@ void Parameters::initialize(Stream& stream, int32_t index) {
     Stream& owner = state_stream(stream);
     if (!options_.offload) {
         const shard::ShardSlice own = slice(index);
-        const TensorRef exact =
-            p.init_fp32 != nullptr ? slice_of(*p.init_fp32, own.start, own.count).ref : TensorRef();
+        const TensorRef exact = p.init_fp32 != nullptr
+                                    ? slice_of(*p.init_fp32, own.start, own.count).elements()
+                                    : TensorRef();
         p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
     } else if (p.init_fp32 == nullptr) {
         copy_numbers(stream, *p.param, *p.stepped);
@@ -148,23 +149,22 @@ shard::ShardSlice Parameters::slice(int32_t index) const {
                                 : shard::ShardSlice{index, 0, 0, p.param->count()};
 }
 
-TensorSlice Parameters::weight(int32_t index) const {
+ArrayRef Parameters::weight(int32_t index) const {
     return sharding_ != nullptr ? sharding_->weights().own(index)
                                 : slice_of(*list_[static_cast<std::size_t>(index)].stepped);
 }
 
 UpdateSegment Parameters::segment(int32_t index) const {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
-    const TensorSlice param = weight(index);
-    const TensorSlice grad =
-        sharding_ != nullptr ? sharding_->gradient_of(index) : slice_of(*p.grad);
+    const ArrayRef param = weight(index);
+    const ArrayRef grad = sharding_ != nullptr ? sharding_->gradient_of(index) : slice_of(*p.grad);
     UpdateSegment s;
-    s.count = param.ref.count;
+    s.count = param.count();
     s.first = slice(index).start;
     s.uid = name_hash(p.name);
     s.group = p.group;
-    s.param = {param.ref.data, param.scale_inv, param.ref.dtype, Coding::plain};
-    s.grad = {grad.ref.data, grad.scale_inv, grad.ref.dtype, Coding::plain};
+    s.param = {param.data, param.scale_inv, param.dtype(), Coding::plain};
+    s.grad = {grad.data, grad.scale_inv, grad.dtype(), Coding::plain};
     p.states->fill(s);
     return s;
 }

@@ -109,7 +109,7 @@ class Parameters {
         return is_gathered_codes(param) ? options_.weight : format_of(param);
     }
     // Where the step finds them.
-    [[nodiscard]] TensorSlice weight(int32_t index) const;
+    [[nodiscard]] ArrayRef weight(int32_t index) const;
     void make_states(Stream& stream, int32_t index);
     void initialize(Stream& stream, int32_t index);
 

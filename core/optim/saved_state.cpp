@@ -36,7 +36,7 @@ std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
     if (place.states != nullptr) {
         place.states->fill(s);
     }
-    add("param", place.weight, place.param.ref.data, place.param.scale_inv);
+    add("param", place.weight, place.param.data, place.param.scale_inv);
     const numerics::RuleInfo rule = numerics::rule_info(place.formats.rule);
     for (int k = 0; k < rule.state_count; ++k) {
         add(rule.state(k).name, place.formats.states[k], s.states[k].data, s.states[k].scale_inv);

@@ -34,7 +34,7 @@ struct StatesPlace {
     bool is_everywhere = true;
     bool is_copy = false;
     const Stream* stream = nullptr;
-    TensorSlice param;
+    ArrayRef param;
     const ParamStates* states = nullptr; // null: nothing is here
 };
 // Every rank lists all that there is, also what it has no element of.

@@ -36,22 +36,22 @@ std::vector<float> compensated_weight(Stream& stream, const TensorRef& param,
     return values;
 }
 
-void read_weight(Stream& stream, const ParamStates& states, const TensorSlice& param,
+void read_weight(Stream& stream, const ParamStates& states, const ArrayRef& param,
                  const TensorRef& destination) {
     const Tensor* master = states.master().get();
     if (master != nullptr && states.has_remainder()) {
-        upload_floats(stream, destination, joined_weight(stream, param.ref, master->ref()));
+        upload_floats(stream, destination, joined_weight(stream, param.elements(), master->ref()));
     } else if (master != nullptr) {
-        quant::convert(stream, slice_of(*master), {destination, nullptr, nullptr, {}});
+        quant::convert(stream, slice_of(*master), plain_array(destination));
     } else if (states.has_compensation()) {
         upload_floats(stream, destination,
-                      compensated_weight(stream, param.ref, states.find("compensation")));
+                      compensated_weight(stream, param.elements(), states.find("compensation")));
     } else {
-        quant::convert(stream, param, {destination, nullptr, nullptr, {}});
+        quant::convert(stream, param, plain_array(destination));
     }
 }
 
-void write_weight(Stream& stream, const ParamStates& states, const TensorSlice& param,
+void write_weight(Stream& stream, const ParamStates& states, const ArrayRef& param,
                   const TensorRef& source) {
     if (source.dtype == DType::fp32) {
         states.initialize(stream, param, &source);
@@ -59,7 +59,7 @@ void write_weight(Stream& stream, const ParamStates& states, const TensorSlice& 
     }
     const Buffer wide = stream.allocate(static_cast<std::size_t>(source.count) * sizeof(float));
     const TensorRef exact = {wide.data(), source.count, DType::fp32};
-    quant::convert(stream, {source, nullptr, nullptr, {}}, {exact, nullptr, nullptr, {}});
+    quant::convert(stream, plain_array(source), plain_array(exact));
     states.initialize(stream, param, &exact);
     stream.sync(); // before the memory goes
 }
@@ -97,10 +97,10 @@ void check_numbers(const ParamStates& states, const std::string& name,
 
 } // namespace
 
-void read_values(Stream& stream, const ParamStates& states, const TensorSlice& param,
+void read_values(Stream& stream, const ParamStates& states, const ArrayRef& param,
                  const std::string& name, const TensorRef& destination, const std::string& owner) {
     const StoredState state = states.find(name);
-    const TensorSlice plain = {destination, nullptr, nullptr, {}};
+    const ArrayRef plain = plain_array(destination);
     if (state.block_scales != nullptr) {
         upload_floats(stream, destination, read_stored(stream, state));
     } else if (state.format.exists()) {
@@ -113,10 +113,10 @@ void read_values(Stream& stream, const ParamStates& states, const TensorSlice& p
     stream.sync();
 }
 
-void write_values(Stream& stream, const ParamStates& states, const TensorSlice& param,
+void write_values(Stream& stream, const ParamStates& states, const ArrayRef& param,
                   const std::string& name, const TensorRef& source, const std::string& owner) {
     const StoredState state = states.find(name);
-    const TensorSlice plain = {source, nullptr, nullptr, {}};
+    const ArrayRef plain = plain_array(source);
     const bool is_known = state.format.exists() || name == "fp32_param";
     const std::vector<float> values =
         is_known ? download_floats(stream, source) : std::vector<float>();

@@ -65,31 +65,11 @@ std::size_t bytes_of_scales(const Format& format, int64_t rows, int64_t columns)
                                     dtype_size(format.grid.dtype));
 }
 
-void quantize_matrix(Stream& stream, const TensorRef& source, int64_t rows, int64_t columns,
-                     const Format& format, const QuantOutput& output, const Tracking& tracking,
-                     const QuantOptions& options) {
-    QuantizeDesc op{};
-    op.kind = OpKind::quantize;
-    op.source = source;
-    op.rows = rows;
-    op.columns = columns;
-    op.dtype = format.dtype;
-    op.codes = output.codes;
-    op.codes_transposed = output.codes_transposed;
-    op.grid = format.grid;
-    op.scale_inv = output.scale_inv;
-    op.policy = format.policy;
-    op.slot = tracking.slot;
-    op.slot_amax = tracking.amax;
-    op.warm_up = tracking.warm_up;
-    op.amax = output.amax;
-    op.stats = tracking.stats;
-    op.given_amax = options.amax;
-    op.rounding = options.rounding;
-    run_op(stream, op);
+void quantize_matrix(Stream& stream, const ArrayRef& source, const Sink& sink) {
+    run_op(stream, QuantizeDesc{{OpKind::quantize}, source, sink});
 }
 
-void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef& destination) {
+void dequantize_matrix(Stream& stream, const ArrayRef& source, const TensorRef& destination) {
     DequantizeDesc op{};
     op.kind = OpKind::dequantize;
     op.source = source;
@@ -98,7 +78,7 @@ void dequantize_matrix(Stream& stream, const ScaledRef& source, const TensorRef&
 }
 
 void check_quantize(const Tensor& source, const Tensor& destination,
-                    const Tensor* destination_transposed, const QuantOptions& options) {
+                    const Tensor* destination_transposed, const float* given_amax) {
     constexpr const char* kCall = "mp_tensor_quantize";
     check_source(source, kCall);
     (void)scales_of(destination, kCall, "destination");
@@ -111,23 +91,16 @@ void check_quantize(const Tensor& source, const Tensor& destination,
     ranges.add("destination", MemoryRanges::Use::written, &destination);
     ranges.add("transposed", MemoryRanges::Use::written, destination_transposed);
     // Who takes the amax marks it as taken.
-    ranges.add("args.amax_pointer", MemoryRanges::Use::written, options.amax, sizeof(float));
+    ranges.add("args.amax_pointer", MemoryRanges::Use::written, given_amax, sizeof(float));
     ranges.check(kCall);
 }
 
 void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
-                     Tensor* destination_transposed, const Tracking& tracking,
-                     const QuantOptions& options) {
-    check_quantize(source, destination, destination_transposed, options);
-    const TensorScales& scales = *destination.scales();
-    QuantOutput output{};
-    output.codes = destination.data();
-    output.codes_transposed =
-        destination_transposed == nullptr ? nullptr : destination_transposed->data();
-    output.scale_inv = scales.scale_inv->data();
-    output.amax = static_cast<float*>(scales.amax->data());
-    quantize_matrix(stream, source.ref(), source.rows(), source.columns(), destination.format(),
-                    output, tracking, options);
+                     Tensor* destination_transposed, Sink sink) {
+    check_quantize(source, destination, destination_transposed, sink.given_amax);
+    sink.codes = destination.array();
+    sink.transposed = destination_transposed == nullptr ? nullptr : destination_transposed->data();
+    quantize_matrix(stream, source.array(), sink);
 }
 
 void dequantize_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
@@ -139,28 +112,24 @@ void dequantize_tensor(Stream& stream, const Tensor& source, Tensor& destination
     ranges.add("source", MemoryRanges::Use::read, &source);
     ranges.add("destination", MemoryRanges::Use::written, &destination);
     ranges.check(kCall);
-    dequantize_matrix(stream, source.scaled_ref(), destination.ref());
+    dequantize_matrix(stream, source.array(), destination.ref());
 }
 
-void convert(Stream& stream, const TensorSlice& source, const TensorSlice& destination) {
-    const int64_t count = source.ref.count;
-    if (count == 0) {
+void convert(Stream& stream, const ArrayRef& source, const ArrayRef& destination) {
+    if (source.count() == 0) {
         return;
     }
-    if (source.scale_inv != nullptr) {
-        const Buffer wide = stream.allocate(static_cast<std::size_t>(count) * sizeof(float));
-        const TensorSlice numbers = {{wide.data(), count, DType::fp32}, nullptr, nullptr, {}};
-        dequantize_matrix(stream,
-                          {source.ref, 1, count, kTensorScale, source.scale_inv, source.amax},
-                          numbers.ref);
-        convert(stream, numbers, destination);
+    if (source.format.is_quantized()) {
+        const Buffer wide =
+            stream.allocate(static_cast<std::size_t>(source.count()) * sizeof(float));
+        const TensorRef numbers = {wide.data(), source.count(), DType::fp32};
+        dequantize_matrix(stream, source, numbers);
+        convert(stream, plain_array(numbers, source.rows, source.columns), destination);
         stream.sync(); // before the memory goes
-    } else if (destination.scale_inv != nullptr) {
-        quantize_matrix(stream, source.ref, 1, count,
-                        {destination.ref.dtype, kTensorScale, destination.policy},
-                        {destination.ref.data, nullptr, destination.scale_inv, destination.amax});
+    } else if (destination.format.is_quantized()) {
+        quantize_matrix(stream, source, sink_of(destination));
     } else {
-        cast_tensor(stream, source.ref, destination.ref);
+        cast_tensor(stream, source.elements(), destination.elements());
     }
 }
 

@@ -121,6 +121,12 @@ struct Writes {
         note_write(data, bytes, by_graph);
     }
     void array(const TensorRef& target) const noexcept { note_write(target, by_graph); }
+    void array(const ArrayRef& target) const noexcept {
+        array(target.elements());
+        array(target.scale_inv,
+              static_cast<std::size_t>(bytes_of(target.format.grid.dtype, target.scale_count())));
+        values(target.amax, 1);
+    }
     template <typename T> void values(const T* values, int64_t count) const noexcept {
         note_write(values, static_cast<std::size_t>(count) * sizeof(T), by_graph);
     }
@@ -138,9 +144,11 @@ struct Writes {
     void of(const OptimizerUpdateDesc& op) const noexcept {
         for (int64_t i = 0; i < op.table.segment_count; ++i) {
             const UpdateSegment& s = op.table.host_segments[i];
-            for (const StepArray* each :
-                 {&s.param, &s.master, &s.compensation, &s.states[0], &s.states[1]}) {
+            for (const StepArray* each : {&s.param, &s.master, &s.compensation}) {
                 array(*each, s.count);
+            }
+            for (const StepArray& state : s.states) {
+                array(state, s.count);
             }
             if (op.zero_grad) {
                 array(s.grad, s.count);
@@ -148,14 +156,11 @@ struct Writes {
         }
     }
     void of(const QuantizeDesc& op) const noexcept {
-        const auto codes = static_cast<std::size_t>(bytes_of(op.dtype, op.rows * op.columns));
-        array(op.codes, codes);
-        array(op.codes_transposed, codes);
-        array(op.scale_inv, static_cast<std::size_t>(
-                                bytes_of(op.grid.dtype, op.grid.count(op.rows, op.columns))));
-        values(op.slot_amax, 1);
-        values(op.amax, 1);
-        values(op.stats, 1);
+        array(op.sink.codes);
+        array(op.sink.second);
+        array(TensorRef{op.sink.transposed, op.source.count(), op.sink.codes.dtype()});
+        values(op.sink.tracking.amax, 1);
+        values(op.sink.tracking.stats, 1);
     }
     void of(const OptimizerPrepareDesc& op) const noexcept {
         values(op.state, 1);

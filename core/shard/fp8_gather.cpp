@@ -121,13 +121,11 @@ void Fp8Gather::quantize(Stream& stream) const {
             continue;
         }
         const Fp8Weight& weight = weights_[slice.tensor];
-        quant::QuantOutput output;
-        output.codes = gather_.at(slice);
-        output.scale_inv = unused_scale.data();
-        quant::Tracking tracking;
-        tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + slice.tensor;
-        quant::quantize_matrix(stream, weight.own->ref(), 1, slice.elements.count,
-                               weight.full->format(), output, tracking);
+        Sink sink;
+        sink.codes = {gather_.at(slice),   unused_scale.data(), nullptr, weight.full->format(), 1,
+                      slice.elements.count};
+        sink.tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + slice.tensor;
+        quant::quantize_matrix(stream, plain_array(weight.own->ref()), sink);
     }
     stream.sync(); // before `slots` goes
 }

@@ -12,9 +12,7 @@ namespace {
 // Buckets in flight: enough to hide one behind the next, few enough that their memory does not matter.
 constexpr std::size_t kMostInFlight = 3;
 
-comm::WireSource source_of(const Tensor& gradient) {
-    return {gradient.ref(), slice_of(gradient).scale_inv};
-}
+ArrayRef source_of(const Tensor& gradient) { return slice_of(gradient); }
 
 // What a contribution is staged in: the wire's type where that is a plain one.
 DType staging_dtype(const comm::WireFormat& wire) {
@@ -335,14 +333,13 @@ void GradientBuckets::start_over() noexcept {
     }
 }
 
-TensorSlice GradientBuckets::sum_of(int32_t parameter) const {
+ArrayRef GradientBuckets::sum_of(int32_t parameter) const {
     const auto i = static_cast<std::size_t>(parameter);
     const int64_t count = plan_.slice_on(parameter, shard()).count;
-    TensorSlice sum;
-    sum.ref = {count == 0 ? nullptr : sums_.as<char>() + sum_offsets_[i], count,
-               sum_dtype(form_.wires[i])};
-    sum.scale_inv = scales_.shares(parameter) ? scales_.device_scale(parameter) : nullptr;
-    return sum;
+    const TensorRef sums = {count == 0 ? nullptr : sums_.as<char>() + sum_offsets_[i], count,
+                            sum_dtype(form_.wires[i])};
+    return scales_.shares(parameter) ? scaled_array(sums, scales_.device_scale(parameter))
+                                     : plain_array(sums);
 }
 
 } // namespace mp::shard

@@ -57,7 +57,7 @@ class GradientBuckets {
     void start_over() noexcept;
 
     // The sum of this rank's slice of a parameter; after finish().
-    [[nodiscard]] TensorSlice sum_of(int32_t parameter) const;
+    [[nodiscard]] ArrayRef sum_of(int32_t parameter) const;
     // Gradients are means over each contribution; their sum is divided by so many.
     [[nodiscard]] int32_t contributions() const noexcept;
     [[nodiscard]] int64_t bytes() const noexcept {

@@ -87,12 +87,13 @@ void InFlightBucket::begin(Stream& stream) {
 }
 
 void InFlightBucket::begin_first_level(Stream& stream) {
-    std::vector<comm::WireSource> sources;
+    std::vector<ArrayRef> sources;
     if (load_.shared != nullptr) {
         sources = load_.shared->sources();
     }
     for (const auto& memory : load_.contributions) {
-        sources.push_back({{memory->data(), comm::total_of(*load_.counts), load_.staged}, nullptr});
+        sources.push_back(
+            plain_array({memory->data(), comm::total_of(*load_.counts), load_.staged}));
     }
     TensorRef target = result_;
     if (load_.nodes != nullptr) {
@@ -125,7 +126,7 @@ void InFlightBucket::begin_replicas(Stream& stream) {
     desc.wire = {DType::fp32, comm::WireScale::none};
     desc.order = desc_.order;
     desc.site = "sums of the other replicas";
-    const comm::WireSource own = {result_, nullptr};
+    const ArrayRef own = plain_array(result_);
     all_reduce_ = std::make_unique<comm::AllReduce>(*load_.replicas, stream);
     all_reduce_->begin(desc, {&own, 1}, result_);
 }
@@ -133,8 +134,8 @@ void InFlightBucket::begin_replicas(Stream& stream) {
 void InFlightBucket::begin_nodes(Stream& stream) {
     comm::ReduceDesc desc = desc_;
     desc.site = "sums of the other nodes";
-    const comm::WireSource own = {{wide_->data(), comm::total_of(*load_.node_counts), DType::fp32},
-                                  nullptr};
+    const ArrayRef own =
+        plain_array({wide_->data(), comm::total_of(*load_.node_counts), DType::fp32});
     scatter_ = std::make_unique<comm::ReduceScatter>(*load_.nodes, stream);
     scatter_->begin(desc, {&own, 1}, *load_.node_counts, result_);
 }

@@ -40,15 +40,13 @@ void ShardedWeights::adopt(Stream& stream, int32_t parameter) {
     }
     const ShardSlice own = own_slice(parameter);
     tensors_[i].param->require_memory("optimizer: parameter");
-    const TensorSlice from = slice_of(*tensors_[i].param, own.start, own.count);
-    const TensorSlice to = slice_of(*own_[i]);
+    const ArrayRef from = slice_of(*tensors_[i].param, own.start, own.count);
+    const ArrayRef to = slice_of(*own_[i]);
     if (tensors_[i].is_codes()) {
-        quant::dequantize_matrix(
-            stream, {from.ref, 1, own.count, kTensorScale, from.scale_inv, from.amax}, to.ref);
+        quant::dequantize_matrix(stream, from, to.elements());
         return;
     }
-    stream.copy(to.ref.data, from.ref.data,
-                static_cast<std::size_t>(bytes_of(to.ref.dtype, own.count)),
+    stream.copy(to.data, from.data, static_cast<std::size_t>(bytes_of(to.dtype(), own.count)),
                 CopyKind::device_to_device);
     if (to.scale_inv != nullptr) {
         stream.copy(to.scale_inv, from.scale_inv, sizeof(float), CopyKind::device_to_device);
@@ -63,7 +61,7 @@ ShardSlice ShardedWeights::own_slice(int32_t parameter) const {
     return plan_.slice_on(parameter, comm_.rank());
 }
 
-TensorSlice ShardedWeights::own(int32_t parameter) const {
+ArrayRef ShardedWeights::own(int32_t parameter) const {
     const auto i = static_cast<std::size_t>(parameter);
     const ShardSlice slice = own_slice(parameter);
     return own_[i] != nullptr ? slice_of(*own_[i])

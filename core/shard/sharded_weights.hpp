@@ -37,7 +37,7 @@ class ShardedWeights {
 
     // The elements whose states this rank has (count 0 where it has none), and where the step finds their weights.
     [[nodiscard]] ShardSlice own_slice(int32_t parameter) const;
-    [[nodiscard]] TensorSlice own(int32_t parameter) const;
+    [[nodiscard]] ArrayRef own(int32_t parameter) const;
     // Bytes of this rank's shard of it beside the parameter's own memory.
     [[nodiscard]] int64_t bytes(int32_t parameter) const;
     // After the caller wrote a parameter that has its memory: this rank's slice follows.

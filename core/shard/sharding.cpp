@@ -246,10 +246,13 @@ void Sharding::agree(Stream& stream, const Definition& definition) const {
     check(agreement.reach(groups_.all()));
 }
 
-TensorSlice Sharding::gradient_of(int32_t parameter) const {
-    TensorSlice sum = buckets_->sum_of(parameter);
-    if (options_.stage == 0) {
-        sum.ref = full_sums_[static_cast<std::size_t>(parameter)]->ref();
+ArrayRef Sharding::gradient_of(int32_t parameter) const {
+    ArrayRef sum = buckets_->sum_of(parameter);
+    if (options_.stage == 0) { // all of it, under the same scale
+        const Tensor& full = *full_sums_[static_cast<std::size_t>(parameter)];
+        sum.data = full.data();
+        sum.columns = full.count();
+        sum.format.dtype = full.dtype();
     }
     return sum;
 }
@@ -281,9 +284,8 @@ void Sharding::reduce(Stream& stream) {
             std::vector<GatherTarget> targets;
             for (std::size_t i = 0; i < tensors_.size(); ++i) {
                 const auto parameter = static_cast<int32_t>(i);
-                targets.push_back({&plan_.slices_of(parameter),
-                                   slice_of(*full_sums_[i]),
-                                   {buckets_->sum_of(parameter).ref, nullptr, nullptr, {}},
+                targets.push_back({&plan_.slices_of(parameter), slice_of(*full_sums_[i]),
+                                   plain_array(buckets_->sum_of(parameter).elements()),
                                    full_sums_[i]->dtype()});
             }
             WeightGather(stream, groups_.shards(), std::move(targets)).finish(stream);

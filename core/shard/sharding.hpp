@@ -73,7 +73,7 @@ class Sharding {
     // Which elements this rank has, and their weights.
     [[nodiscard]] ShardedWeights& weights() const noexcept { return *weights_; }
     // The sum of the gradients of those elements.
-    [[nodiscard]] TensorSlice gradient_of(int32_t parameter) const;
+    [[nodiscard]] ArrayRef gradient_of(int32_t parameter) const;
     // Of gradients that ranks reduce as codes under shared scales.
     [[nodiscard]] SharedScales& grad_scales() const noexcept { return buckets_->scales(); }
     // What gradients are divided by so that they are means.

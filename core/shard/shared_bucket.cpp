@@ -89,16 +89,13 @@ void SharedBucket::write_slots(Stream& stream, const std::vector<float>& multipl
 
 void SharedBucket::quantize(Stream& stream, const TensorRef& source, std::size_t place, void* codes,
                             numerics::QuantStats* stats) const {
-    quant::QuantOutput output;
-    output.codes = codes;
-    output.scale_inv = unused_scale_->data();
-    quant::Tracking tracking;
-    tracking.slot = static_cast<numerics::DelayedSlot*>(slots_->data()) + place;
-    tracking.stats = stats;
-    quant::quantize_matrix(
-        stream, source, 1, source.count,
-        {kCodes, kTensorScale, numerics::scale_policy(numerics::ScaleRule::msamp, kCodes)}, output,
-        tracking);
+    constexpr Format kFormat = {kCodes, kTensorScale,
+                                numerics::scale_policy(numerics::ScaleRule::msamp, kCodes)};
+    Sink sink;
+    sink.codes = {codes, unused_scale_->data(), nullptr, kFormat, 1, source.count};
+    sink.tracking.slot = static_cast<numerics::DelayedSlot*>(slots_->data()) + place;
+    sink.tracking.stats = stats;
+    quant::quantize_matrix(stream, plain_array(source), sink);
 }
 
 bool SharedBucket::pack(Stream& stream, int64_t most) {
@@ -146,10 +143,10 @@ void SharedBucket::wait(Stream& stream) {
     (void)pack(stream, INT64_MAX);
 }
 
-std::vector<comm::WireSource> SharedBucket::sources() const {
-    std::vector<comm::WireSource> sources;
+std::vector<ArrayRef> SharedBucket::sources() const {
+    std::vector<ArrayRef> sources;
     for (const auto& codes : codes_) {
-        sources.push_back({{codes->data(), total(), kCodes}, nullptr});
+        sources.push_back(plain_array({codes->data(), total(), kCodes}));
     }
     return sources;
 }
@@ -194,7 +191,7 @@ void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef&
         if (adds) {
             const Scratch held(stream, sizeof(float) * static_cast<std::size_t>(count));
             auto* scale_inv = static_cast<float*>(device_before.data()) + place;
-            quant::dequantize_matrix(stream, {codes, 1, count, kTensorScale, scale_inv, nullptr},
+            quant::dequantize_matrix(stream, scaled_array(codes, scale_inv),
                                      {held.data(), count, DType::fp32});
             const std::vector<SumPart> parts = {{held.data(), nullptr, DType::fp32, 0},
                                                 {fresh.data, nullptr, DType::fp32, 1}};

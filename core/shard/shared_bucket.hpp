@@ -32,7 +32,7 @@ class SharedBucket {
     // One short step that waits for nobody: the message, or codes of a run of elements. done: sources() are there.
     comm::Advance step(Stream& stream);
     void wait(Stream& stream);
-    [[nodiscard]] std::vector<comm::WireSource> sources() const;
+    [[nodiscard]] std::vector<ArrayRef> sources() const;
 
     // Codes of the sums of this rank's slices, which `wide` has in units of the scales; added to those that `sums` has.
     // Waits for the stream.

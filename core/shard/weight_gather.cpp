@@ -51,14 +51,14 @@ void WeightGather::pack(Stream& stream) const {
         }
         const GatherTarget& target = targets_[slice.tensor];
         char* at = gather_.at(slice);
-        if (target.wire == target.own.ref.dtype) {
+        if (target.wire == target.own.dtype()) {
             const int64_t codes = bytes_of(target.wire, slice.elements.count);
-            copy(stream, at, target.own.ref.data, codes);
+            copy(stream, at, target.own.data, codes);
             if (target.own.scale_inv != nullptr) {
                 copy(stream, at + codes, target.own.scale_inv, sizeof(float));
             }
         } else {
-            comm::pack(stream, {target.own.ref, nullptr}, 0, slice.elements.count,
+            comm::pack(stream, plain_array(target.own.elements()), 0, slice.elements.count,
                        plain(target.wire), at);
         }
     }
@@ -66,12 +66,13 @@ void WeightGather::pack(Stream& stream) const {
 
 void WeightGather::unpack(Stream& stream, const SliceGather::Slice& slice) const {
     const GatherTarget& target = targets_[slice.tensor];
-    const TensorRef here = comm::slice(target.full.ref, slice.elements.start, slice.elements.count);
-    if (gather_.is_own(slice) && here.data == target.own.ref.data) {
+    const TensorRef here =
+        comm::slice(target.full.elements(), slice.elements.start, slice.elements.count);
+    if (gather_.is_own(slice) && here.data == target.own.data) {
         return; // it never left
     }
     const char* at = gather_.at(slice);
-    if (target.wire != target.full.ref.dtype) {
+    if (target.wire != target.full.dtype()) {
         comm::unpack(stream, at, slice.elements.count, plain(target.wire), here);
         return;
     }

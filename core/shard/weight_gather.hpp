@@ -15,8 +15,8 @@ namespace mp::shard {
 // One tensor.
 struct GatherTarget {
     const std::vector<ShardSlice>* slices = nullptr; // by start, over all ranks
-    TensorSlice full;                                // receives all elements
-    TensorSlice
+    ArrayRef full;                                   // receives all elements
+    ArrayRef
         own; // this rank's slice of it; may lie in `full` where the wire's type is the tensor's
     DType wire = DType::none; // fp32, fp16, bf16 or the tensor's own type
 };

@@ -3,17 +3,19 @@
 
 namespace mp {
 
-TensorSlice slice_of(const Tensor& tensor) { return slice_of(tensor, 0, tensor.count()); }
+ArrayRef slice_of(const Tensor& tensor) { return slice_of(tensor, 0, tensor.count()); }
 
-TensorSlice slice_of(const Tensor& tensor, int64_t first, int64_t count) {
+ArrayRef slice_of(const Tensor& tensor, int64_t first, int64_t count) {
     auto* bytes = static_cast<unsigned char*>(tensor.data());
     void* data = bytes == nullptr ? nullptr : bytes + bytes_of(tensor.dtype(), first);
-    TensorSlice slice = {{data, count, tensor.dtype()}, nullptr, nullptr, {}};
-    if (tensor.scales() != nullptr) {
-        slice.scale_inv = static_cast<float*>(tensor.scales()->scale_inv->data());
-        slice.amax = static_cast<float*>(tensor.scales()->amax->data());
-        slice.policy = tensor.format().policy;
+    const TensorRef elements = {data, count, tensor.dtype()};
+    if (tensor.scales() == nullptr) {
+        return plain_array(elements);
     }
+    const TensorScales& scales = *tensor.scales();
+    ArrayRef slice = scaled_array(elements, static_cast<float*>(scales.scale_inv->data()));
+    slice.amax = static_cast<float*>(scales.amax->data());
+    slice.format.policy = scales.format.policy;
     return slice;
 }
 

@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorSlice: a tensor's elements, all of them or some, as one thing: memory, type, extent, and the scale of codes.
+// A tensor's elements, all of them or some, as an ArrayRef.
 #pragma once
 
 #include "tensor/tensor.hpp"
 
 namespace mp {
 
-// Elements of a tensor, all of them or a slice: numbers, or codes under the one scale of the whole tensor.
-struct TensorSlice {
-    TensorRef ref;
-    float* scale_inv = nullptr; // null: plain numbers
-    float* amax = nullptr;      // null: plain numbers
-    numerics::ScalePolicy policy;
-};
-
-TensorSlice slice_of(const Tensor& tensor);
+// All elements in one row: numbers, or codes under the one scale of the whole tensor.
+ArrayRef slice_of(const Tensor& tensor);
 // Elements [first, first + count).
-TensorSlice slice_of(const Tensor& tensor, int64_t first, int64_t count);
+ArrayRef slice_of(const Tensor& tensor, int64_t first, int64_t count);
 
 // Bytes of a tensor, while it has memory, and its scales; 0 for null.
 int64_t bytes_of(const std::shared_ptr<Tensor>& tensor);

@@ -149,14 +149,13 @@ Tensor::Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape
     parent_ = std::move(parent);
 }
 
-ScaledRef Tensor::scaled_ref() const noexcept {
-    ScaledRef ref{this->ref(), rows(), columns(), {}, nullptr, nullptr};
+ArrayRef Tensor::array() const noexcept {
+    ArrayRef array = {data_, nullptr, nullptr, format(), rows(), columns()};
     if (scales_ != nullptr) {
-        ref.grid = scales_->format.grid;
-        ref.scale_inv = scales_->scale_inv->data();
-        ref.tensor_amax = static_cast<const float*>(scales_->amax->data());
+        array.scale_inv = scales_->scale_inv->data();
+        array.amax = static_cast<float*>(scales_->amax->data());
     }
-    return ref;
+    return array;
 }
 
 Tensor::~Tensor() {

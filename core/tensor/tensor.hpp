@@ -9,7 +9,7 @@
 #include <span>
 #include <string>
 
-#include "array/tensor_ref.hpp"
+#include "array/array_ref.hpp"
 #include "context/context.hpp"
 #include "tensor/format.hpp"
 
@@ -96,7 +96,7 @@ class Tensor {
     [[nodiscard]] Format format() const noexcept {
         return scales_ == nullptr ? Format{dtype_, {}, {}} : scales_->format;
     }
-    [[nodiscard]] ScaledRef scaled_ref() const noexcept;
+    [[nodiscard]] ArrayRef array() const noexcept;
     // Changes with touch() and where memory comes back. What follows from a tensor's elements watches its memory
     // instead (runtime/memory_watch.hpp).
     [[nodiscard]] uint64_t version() const noexcept {

@@ -25,12 +25,7 @@ inline bool dequantize(TestDevice& on, const Candidate& candidate, const Dequant
     DeviceArray values(on, HostArray(c.to, c.rows * c.columns));
     DequantizeDesc op{};
     op.kind = OpKind::dequantize;
-    op.source.codes = {codes.data(), c.rows * c.columns, c.from};
-    op.source.rows = c.rows;
-    op.source.columns = c.columns;
-    op.source.grid = c.grid;
-    op.source.scale_inv = scales.data();
-    op.source.tensor_amax = amax.data();
+    op.source = {codes.data(), scales.data(), amax.data(), {c.from, c.grid, {}}, c.rows, c.columns};
     op.destination = values.ref();
     if (!supports(on, candidate, op)) {
         return false;

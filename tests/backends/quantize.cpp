@@ -348,13 +348,9 @@ TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
         unsigned char memory[256] = {};
         QuantizeDesc op{};
         op.kind = OpKind::quantize;
-        op.source = {memory, 8, DType::fp32};
-        op.rows = 2;
-        op.columns = 4;
-        op.dtype = DType::fp8_e4m3;
-        op.codes = memory + 64;
-        op.scale_inv = memory + 128;
-        op.grid = kTensorScale;
+        op.source = plain_array({memory, 8, DType::fp32}, 2, 4);
+        op.sink.codes = {
+            memory + 64, memory + 128, nullptr, {DType::fp8_e4m3, kTensorScale, {}}, 2, 4};
         change(op);
         Reason reason;
         const bool is_taken =
@@ -363,37 +359,66 @@ TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
     };
     static DelayedSlot slot;
     EXPECT_FALSE(is_refused([](QuantizeDesc&) {}));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.source.dtype = DType::fp8_e4m3; }));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.dtype = DType::bf16; }));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.rows = 3; }));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.codes = nullptr; }));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.grid.dtype = DType::bf16; }));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.grid.block_rows = -1; }));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.policy.rule = ScaleRule::mx_rceil; }));
-    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.grid = kMxRowScales; }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.source.format.dtype = DType::fp8_e4m3; }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.sink.codes.format.dtype = DType::bf16; }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.source.rows = 3; }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.sink.codes.data = nullptr; }));
+    EXPECT_TRUE(
+        is_refused([](QuantizeDesc& op) { op.sink.codes.format.grid.dtype = DType::bf16; }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.sink.codes.format.grid.block_rows = -1; }));
+    EXPECT_TRUE(is_refused(
+        [](QuantizeDesc& op) { op.sink.codes.format.policy.rule = ScaleRule::mx_rceil; }));
+    EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.sink.codes.format.grid = kMxRowScales; }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
-        op.grid = kRowScales;
-        op.slot = &slot;
+        op.sink.codes.format.grid = kRowScales;
+        op.sink.tracking.slot = &slot;
     }));
     static float amax = 1.0F;
-    EXPECT_FALSE(is_refused([](QuantizeDesc& op) { op.given_amax = &amax; }));
+    EXPECT_FALSE(is_refused([](QuantizeDesc& op) { op.sink.given_amax = &amax; }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
-        op.grid = kRowScales;
-        op.given_amax = &amax;
+        op.sink.codes.format.grid = kRowScales;
+        op.sink.given_amax = &amax;
     }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
-        op.slot = &slot;
-        op.given_amax = &amax;
+        op.sink.tracking.slot = &slot;
+        op.sink.given_amax = &amax;
     }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
-        op.dtype = DType::fp4_e2m1;
-        op.codes_transposed = op.codes;
+        op.sink.codes.format.dtype = DType::fp4_e2m1;
+        op.sink.transposed = op.sink.codes.data;
     }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) { // without an amax
-        op.dtype = DType::fp4_e2m1;
-        op.grid = kNvfp4Scales;
-        op.policy.rule = ScaleRule::nvfp4;
+        op.sink.codes.format.dtype = DType::fp4_e2m1;
+        op.sink.codes.format.grid = kNvfp4Scales;
+        op.sink.codes.format.policy.rule = ScaleRule::nvfp4;
     }));
+}
+
+// Of the second array, too; and it goes with neither a slot nor a given amax.
+TEST(QuantizeSupport, RefusesASecondArrayWithoutMeaning) {
+    static DelayedSlot slot;
+    static float amax = 1.0F;
+    const auto is_taken = [](const std::function<void(QuantizeDesc&)>& change) {
+        unsigned char memory[512] = {};
+        QuantizeDesc op{};
+        op.kind = OpKind::quantize;
+        op.source = plain_array({memory, 8, DType::fp32}, 2, 4);
+        op.sink.codes = {
+            memory + 64, memory + 128, nullptr, {DType::fp8_e4m3, kTensorScale, {}}, 2, 4};
+        op.sink.second = {
+            memory + 192, memory + 256, nullptr, {DType::fp8_e5m2, kColumnScales, {}}, 2, 4};
+        change(op);
+        Reason reason;
+        return reference_candidate(OpKind::quantize)
+            .supports(reference_device().device(), op, reason);
+    };
+    EXPECT_TRUE(is_taken([](QuantizeDesc&) {}));
+    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.data = nullptr; }));
+    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.rows = 4; }));
+    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.format.dtype = DType::bf16; }));
+    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.format.grid = kMxRowScales; }));
+    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.tracking.slot = &slot; }));
+    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.given_amax = &amax; }));
 }
 
 } // namespace

@@ -30,6 +30,7 @@ struct QuantizeCase {
     bool stochastic = false;
     int64_t first_element = 0;
     int64_t offset = 0; // elements of the source, bytes of the codes
+    Format second;      // none: no second array
 
     [[nodiscard]] std::string text() const {
         return std::string(dtype_name(source.dtype)) + " to " + dtype_name(to) + ", " +
@@ -40,6 +41,8 @@ struct QuantizeCase {
                (policy.power_of_two ? ", powers of two" : "") + (with_codes ? "" : ", no codes") +
                (with_transposed ? ", transposed" : "") + (stochastic ? ", stochastic" : "") +
                (with_given_amax ? ", given amax " + std::to_string(given_amax) : "") +
+               (with_stats ? "" : ", no statistics") +
+               (offset == 0 ? "" : ", " + std::to_string(offset) + " elements from the start") +
                (with_slot ? ", slot after " + std::to_string(slot.updates) + " updates" : "");
     }
 };
@@ -48,6 +51,9 @@ struct QuantizeResult {
     std::vector<unsigned char> codes;
     std::vector<unsigned char> transposed;
     std::vector<unsigned char> scales;
+    std::vector<unsigned char> second;
+    std::vector<unsigned char> second_scales;
+    float second_amax = -1.0F;
     numerics::QuantStats stats;
     float amax = -1.0F;
     numerics::DelayedSlot slot;
@@ -84,30 +90,44 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     DeviceValue<float> given(on, c.given_amax);
     QuantizeDesc op{};
     op.kind = OpKind::quantize;
-    op.source = source.ref();
-    op.rows = c.rows;
-    op.columns = c.columns;
-    op.dtype = c.to;
-    op.codes = c.with_codes ? codes.data() : nullptr;
-    op.codes_transposed = c.with_transposed ? transposed.data() : nullptr;
-    op.grid = c.grid;
-    op.scale_inv = scales.data();
-    op.policy = c.policy;
-    op.rounding.first_element = c.first_element;
-    op.slot = c.with_slot ? slot.data() : nullptr;
-    op.slot_amax = c.with_slot ? &slot.data()->amax : nullptr;
-    op.warm_up = c.warm_up;
-    op.amax = c.with_amax ? amax.data() : nullptr;
-    op.stats = c.with_stats ? stats.data() : nullptr;
-    op.given_amax = c.with_given_amax ? given.data() : nullptr;
-    op.rounding.stochastic = c.stochastic;
-    op.rounding.seed = 0x123456789abcdefU;
-    op.rounding.uid = 77;
-    op.rounding.step = 0x300000002U;
+    op.source = plain_array(source.ref(), c.rows, c.columns);
+    op.sink.codes = {c.with_codes ? codes.data() : nullptr,
+                     scales.data(),
+                     c.with_amax ? amax.data() : nullptr,
+                     {c.to, c.grid, c.policy},
+                     c.rows,
+                     c.columns};
+    op.sink.transposed = c.with_transposed ? transposed.data() : nullptr;
+    op.sink.tracking.slot = c.with_slot ? slot.data() : nullptr;
+    op.sink.tracking.amax = c.with_slot ? &slot.data()->amax : nullptr;
+    op.sink.tracking.warm_up = c.warm_up;
+    op.sink.tracking.stats = c.with_stats ? stats.data() : nullptr;
+    op.sink.given_amax = c.with_given_amax ? given.data() : nullptr;
+    op.sink.rounding.stochastic = c.stochastic;
+    op.sink.rounding.seed = 0x123456789abcdefU;
+    op.sink.rounding.uid = 77;
+    op.sink.rounding.step = 0x300000002U;
+    op.sink.rounding.first_element = c.first_element;
+    const auto second_bytes = static_cast<std::size_t>(bytes_of(c.second.dtype, c.source.count));
+    const std::vector<unsigned char> other_pattern(second_bytes, 0x3c);
+    HostArray second_previous(c.second.grid.dtype, c.second.grid.count(c.rows, c.columns));
+    for (int64_t i = 0; i < second_previous.count; ++i) {
+        second_previous.set(i, c.previous_scale);
+    }
+    DeviceBytes second(on, other_pattern.data(), second_bytes, offset);
+    DeviceArray second_scales(on, second_previous);
+    DeviceValue<float> second_amax(on, -1.0F);
+    if (c.second.exists()) {
+        op.sink.second = {second.data(), second_scales.data(), second_amax.data(), c.second, c.rows,
+                          c.columns};
+    }
     if (!supports(on, candidate, op)) {
         return false;
     }
     run(on, candidate, op);
+    result.second = download(second, second_bytes);
+    result.second_scales = second_scales.download().bytes;
+    result.second_amax = second_amax.download();
     result.codes = download(codes, code_bytes);
     result.transposed = download(transposed, code_bytes);
     result.scales = scales.download().bytes;
@@ -150,6 +170,10 @@ inline void compare_quantize(TestDevice& on, const QuantizeCase& c) {
             EXPECT_TRUE(same_bytes("codes", expected.codes, result.codes));
             EXPECT_TRUE(same_bytes("transposed", expected.transposed, result.transposed));
             EXPECT_TRUE(same_bytes("scale_inv", expected.scales, result.scales));
+            EXPECT_TRUE(same_bytes("second", expected.second, result.second));
+            EXPECT_TRUE(same_bytes("its scale_inv", expected.second_scales, result.second_scales));
+            EXPECT_EQ(numerics::bits_from_float(expected.second_amax),
+                      numerics::bits_from_float(result.second_amax));
             EXPECT_EQ(std::memcmp(&expected.stats, &result.stats, sizeof expected.stats), 0)
                 << result.stats.elements << ' ' << result.stats.saturated << ' '
                 << result.stats.underflowed << ' ' << result.stats.non_finite << " and not "
@@ -193,6 +217,7 @@ inline const std::vector<GridRule> kGridRules = [] {
         {kTensorScale, ScaleRule::msamp, false, scaled},
         {kRowScales, ScaleRule::float64, true, scaled},
         {kColumnScales, ScaleRule::float64, true, fp8},
+        {{DType::fp8_e4m3, 0, 1}, ScaleRule::nvfp4, false, {DType::fp4_e2m1}},
         {kRowBlockScales, ScaleRule::deepseek, false, e4m3},
         {kRowBlockScales, ScaleRule::current, true, fp8},
         {kColumnBlockScales, ScaleRule::deepseek, true, e4m3},

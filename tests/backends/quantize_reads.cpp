@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <sys/mman.h>
+#include <tuple>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -131,18 +132,17 @@ TEST_P(QuantizeReads, AWarmSlotIsNotMeasured) {
             float amax = -1.0F;
             QuantizeDesc op{};
             op.kind = OpKind::quantize;
-            op.source = {source.data(), kCount, DType::fp32};
-            op.rows = 1;
-            op.columns = kCount;
-            op.dtype = DType::fp8_e4m3;
-            op.codes = codes.data();
-            op.grid = kTensorScale;
-            op.scale_inv = &scale_inv;
-            op.policy = numerics::scale_policy(ScaleRule::current, op.dtype);
-            op.slot = &slot;
-            op.slot_amax = &slot.amax;
-            op.warm_up = 3;
-            op.amax = with_amax ? &amax : nullptr;
+            constexpr DType kTo = DType::fp8_e4m3;
+            op.source = plain_array({source.data(), kCount, DType::fp32});
+            op.sink.codes = {codes.data(),
+                             &scale_inv,
+                             with_amax ? &amax : nullptr,
+                             {kTo, kTensorScale, numerics::scale_policy(ScaleRule::current, kTo)},
+                             1,
+                             kCount};
+            op.sink.tracking.slot = &slot;
+            op.sink.tracking.amax = &slot.amax;
+            op.sink.tracking.warm_up = 3;
             const Candidate& candidate = device().device().candidates(OpKind::quantize).items[0];
             ASSERT_TRUE(supports(device(), candidate, op));
             {
@@ -151,7 +151,7 @@ TEST_P(QuantizeReads, AWarmSlotIsNotMeasured) {
             }
             EXPECT_EQ(source.touched(), source.pages());
             EXPECT_EQ(codes.touched(), codes.pages());
-            if (updates < op.warm_up) {
+            if (updates < op.sink.tracking.warm_up) {
                 EXPECT_EQ(codes.before(), source.pages()) << "a scale needs all elements";
             } else {
                 EXPECT_LT(codes.before(), source.pages()) << "all was read before the first code";
@@ -177,17 +177,13 @@ TEST_P(QuantizeReads, OldScalesAreReadByTheRuleThatKeepsThem) {
             float amax = 0.0F;
             QuantizeDesc op{};
             op.kind = OpKind::quantize;
-            op.source = {const_cast<unsigned char*>(values.bytes.data()), rows * kColumns,
-                         DType::fp32};
-            op.rows = rows;
-            op.columns = kColumns;
-            op.dtype = kind.codes.front();
-            op.codes = codes.data();
-            op.grid = kind.grid;
-            op.policy = kind.policy(op.dtype);
-            op.amax = &amax;
+            op.source = plain_array(
+                {const_cast<unsigned char*>(values.bytes.data()), rows * kColumns, DType::fp32},
+                rows, kColumns);
             Sealed scales(4096);
-            op.scale_inv = scales.data();
+            const DType to = kind.codes.front();
+            op.sink.codes = {codes.data(), scales.data(), &amax, {to, kind.grid, kind.policy(to)},
+                             rows,         kColumns};
             const Candidate& candidate = device().device().candidates(OpKind::quantize).items[0];
             if (!supports(device(), candidate, op)) {
                 continue;
@@ -201,6 +197,43 @@ TEST_P(QuantizeReads, OldScalesAreReadByTheRuleThatKeepsThem) {
                 << "rule " << static_cast<int32_t>(kind.rule) << ", " << kind.grid.block_rows
                 << " x " << kind.grid.block_columns << ", " << rows << " rows";
         }
+    }
+}
+
+// The second array is begun long before the last of the numbers is read. On the host: elsewhere each grid is a kernel of its own.
+TEST_P(QuantizeReads, TwoGridsOfBlocksAreWrittenInOneReading) {
+    constexpr int64_t kRows = 2048;
+    constexpr int64_t kColumns = 512;
+    const HostArray values = make_array(DType::fp32, kRows * kColumns, Content::normal, 3);
+    const Candidate& candidate = device().device().candidates(OpKind::quantize).items[0];
+    if (std::strcmp(candidate.name, "host") != 0) {
+        GTEST_SKIP() << "skipped: " << candidate.name << " writes a grid after the other";
+    }
+    constexpr DType kTo = DType::fp8_e4m3;
+    for (const auto& [grid, other, rule] :
+         {std::tuple{kRowBlockScales, kColumnBlockScales, ScaleRule::deepseek},
+          std::tuple{kMxColumnScales, kMxRowScales, ScaleRule::mx_rceil}}) {
+        Sealed source(kRows * kColumns * sizeof(float));
+        Sealed second(kRows * kColumns);
+        std::memcpy(source.data(), values.bytes.data(), values.bytes.size());
+        std::vector<unsigned char> codes(kRows * kColumns);
+        std::vector<float> scales(kRows * kColumns / 32);
+        std::vector<float> second_scales(scales.size());
+        const numerics::ScalePolicy policy = numerics::scale_policy(rule, kTo);
+        QuantizeDesc op{};
+        op.kind = OpKind::quantize;
+        op.source = plain_array({source.data(), kRows * kColumns, DType::fp32}, kRows, kColumns);
+        op.sink.codes = {codes.data(),        scales.data(), nullptr,
+                         {kTo, grid, policy}, kRows,         kColumns};
+        op.sink.second = {second.data(), second_scales.data(), nullptr, {kTo, other, policy}, kRows,
+                          kColumns};
+        {
+            const Watch watch(source, &second);
+            run(device(), candidate, op);
+        }
+        EXPECT_EQ(source.touched(), source.pages());
+        EXPECT_EQ(second.touched(), second.pages());
+        EXPECT_LT(second.before(), source.pages() / 2);
     }
 }
 

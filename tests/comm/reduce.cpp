@@ -23,7 +23,6 @@ using comm::ReduceScatter;
 using comm::SumOrder;
 using comm::WireFormat;
 using comm::WireScale;
-using comm::WireSource;
 
 constexpr WireFormat kFp32 = {DType::fp32, WireScale::none};
 constexpr WireFormat kBf16 = {DType::bf16, WireScale::none};
@@ -58,13 +57,13 @@ Values reduced(const Case& run, int32_t ranks, int64_t* bytes = nullptr) {
         const int32_t slots = run.desc.slots == 0 ? ranks : run.desc.slots;
         const comm::SlotRun own = comm::slots_of(comm.rank(), ranks, slots);
         std::vector<Values> arrays;
-        std::vector<WireSource> sources;
+        std::vector<ArrayRef> sources;
         for (int32_t slot = own.first; slot < own.end; ++slot) {
             arrays.push_back(
                 gradients(run.source, slot, run.desc.rounding.first_element, run.total));
         }
         for (Values& array : arrays) {
-            sources.push_back({array.ref(), nullptr});
+            sources.push_back(plain_array(array.ref()));
         }
         const auto me = static_cast<std::size_t>(comm.rank());
         const auto at = static_cast<std::ptrdiff_t>(me);
@@ -334,7 +333,7 @@ TEST(AllReduce, IsExactWhereEverySumFits) {
                 desc.wire = format;
                 desc.order = order;
                 AllReduce reduce(comm, *stream);
-                const WireSource from = {source.ref(), nullptr};
+                const ArrayRef from = plain_array(source.ref());
                 reduce.begin(desc, {&from, 1}, sum.ref());
                 reduce.wait();
                 for (int64_t i = 0; i < sum.count; ++i) {
@@ -364,7 +363,7 @@ TEST(AllReduce, GivesEveryRankTheSameAlsoThroughFp8) {
                 ReduceDesc desc;
                 desc.wire = kBlocks;
                 AllReduce reduce(comm, *stream);
-                const WireSource from = {source.ref(), nullptr};
+                const ArrayRef from = plain_array(source.ref());
                 reduce.begin(desc, {&from, 1}, sum.ref(), &gather);
                 reduce.wait();
                 const std::lock_guard lock(mutex);
@@ -420,7 +419,7 @@ TEST(AllReduce, LeavesFastSumsToATransportThatAdds) {
     Values source = gradients(DType::bf16, 0, 0, 300);
     Values sum(DType::fp32, 300);
     AllReduce reduce(comm, *stream);
-    const WireSource from = {source.ref(), nullptr};
+    const ArrayRef from = plain_array(source.ref());
     for (const WireFormat& format : {kFp32, kBf16}) {
         for (const SumOrder order : {SumOrder::fast, SumOrder::rank}) {
             sums = 0;
@@ -457,7 +456,7 @@ TEST(ReduceScatter, SeesWhatOneRankHas) {
                         desc.wire = format;
                         desc.order = order;
                         ReduceScatter reduce(comm, *stream);
-                        const WireSource from = {source.ref(), nullptr};
+                        const ArrayRef from = plain_array(source.ref());
                         reduce.begin(desc, {&from, 1}, counts, shard.ref());
                         reduce.wait();
                         EXPECT_EQ(std::isfinite(shard.get(72)), comm.rank() != 1)
@@ -487,12 +486,12 @@ TEST(ReduceScatter, ReadsScaledCodes) {
     run_ranks(2, [](Communicator& comm) {
         const auto stream = make_stream();
         Values codes = gradients(DType::fp8_e4m3, comm.rank(), 0, 300);
-        const float scale_inv = comm.rank() == 0 ? 0.5F : 4.0F;
+        float scale_inv = comm.rank() == 0 ? 0.5F : 4.0F;
         Values sum(DType::fp32, comm.rank() == 0 ? 200 : 100);
         ReduceDesc desc;
         desc.wire = kBf16;
         ReduceScatter reduce(comm, *stream);
-        const WireSource from = {codes.ref(), &scale_inv};
+        const ArrayRef from = scaled_array(codes.ref(), &scale_inv);
         reduce.begin(desc, {&from, 1}, std::vector<int64_t>{200, 100}, sum.ref());
         reduce.wait();
         const Values zero = gradients(DType::fp8_e4m3, 0, 0, 300);
@@ -540,7 +539,7 @@ TEST(ReduceScatter, RoundsToTheWireByTheLogicalElement) {
         desc.wire = kBf16;
         desc.rounding.stochastic = true;
         ReduceScatter reduce(comm, *stream);
-        const WireSource from = {source.ref(), nullptr};
+        const ArrayRef from = plain_array(source.ref());
         reduce.begin(desc, {&from, 1}, std::vector<int64_t>{2048, 2048}, sum.ref());
         reduce.wait();
         int64_t different = 0;
@@ -570,7 +569,7 @@ TEST(ReduceScatter, HasSeveralBucketsInFlight) {
             buckets.push_back(std::make_unique<ReduceScatter>(comm, *stream));
             ReduceDesc desc;
             desc.wire = b % 2 == 0 ? kBf16 : kFp32;
-            const WireSource from = {sources[b].ref(), nullptr};
+            const ArrayRef from = plain_array(sources[b].ref());
             buckets[b]->begin(desc, {&from, 1}, counts, shards[b].ref());
         }
         for (std::size_t b = 0; b < kBuckets; ++b) {
@@ -636,7 +635,7 @@ TEST(ReduceScatter, RefusesWithTheReason) {
         const auto stream = make_stream();
         Values source(DType::fp32, 100);
         Values shard(DType::fp32, 50);
-        const WireSource from = {source.ref(), nullptr};
+        const ArrayRef from = plain_array(source.ref());
         ReduceScatter reduce(comm, *stream);
         ReduceDesc wire;
         wire.wire = kBlocks;

@@ -132,7 +132,7 @@ struct Ours {
     const WireFormat* gather = nullptr; // all-reduce, and what the sums are gathered as
 };
 
-void reduce(Communicator& comm, const Ours& how, const comm::WireSource& source, Values& shard,
+void reduce(Communicator& comm, const Ours& how, const ArrayRef& source, Values& shard,
             const std::vector<int64_t>& counts) {
     const auto stream = make_stream();
     ReduceDesc desc;
@@ -153,7 +153,7 @@ void reduce(Communicator& comm, const Ours& how, const comm::WireSource& source,
         comm::ReduceScatter first(*inside, *stream);
         first.begin(desc, {&source, 1}, of_rank, sums.ref());
         first.wait();
-        const comm::WireSource of_node = {sums.ref(), nullptr};
+        const ArrayRef of_node = plain_array(sums.ref());
         comm::ReduceScatter second(*across, *stream);
         second.begin(desc, {&of_node, 1}, std::vector<int64_t>(nodes, counts[0]), shard.ref());
         second.wait();
@@ -175,7 +175,7 @@ std::vector<float> ours(const std::vector<std::vector<float>>& gradients, const 
         std::memcpy(source.bytes.data(), own.data(), source.bytes.size());
         const bool is_whole = how.gather != nullptr;
         Values shard(how.result, is_whole ? kCount : kCount / ranks);
-        reduce(comm, how, {source.ref(), nullptr}, shard, counts);
+        reduce(comm, how, plain_array(source.ref()), shard, counts);
         // Slice l * nodes + m belongs to local rank l of node m.
         const int32_t width = how.node_ranks > 0 ? how.node_ranks : 1;
         const int32_t slice =

@@ -78,7 +78,7 @@ class Ranks {
         for (Values& array : arrays_) {
             forms.emplace_back(static_cast<std::size_t>(comm::wire_bytes(kCount, wire)));
             char* form = forms.back().data();
-            comm::pack(*stream_, {array.ref(), nullptr}, 0, kCount, wire, form);
+            comm::pack(*stream_, plain_array(array.ref()), 0, kCount, wire, form);
             const bool has_scale = wire.scale != WireScale::none;
             parts.push_back({form + comm::wire_scale_bytes(kCount, wire),
                              has_scale ? form : nullptr, wire.dtype, parts.empty() ? 0 : 1});
@@ -90,7 +90,7 @@ class Ranks {
         op.destination = sum.ref();
         comm::sum_parts(*stream_, parts, op);
         std::vector<char> published(static_cast<std::size_t>(comm::wire_bytes(kCount, out)));
-        comm::pack(*stream_, {sum.ref(), nullptr}, 0, kCount, out, published.data());
+        comm::pack(*stream_, plain_array(sum.ref()), 0, kCount, out, published.data());
         comm::unpack(*stream_, published.data(), kCount, out, sum.ref());
         return errors([&](int64_t i) { return static_cast<double>(sum.get(i)); });
     }

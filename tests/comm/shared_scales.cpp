@@ -64,11 +64,11 @@ class Buckets {
     shard::SharedScales& scales() { return buckets_->scales(); }
     const shard::ShardPlan& plan() { return plan_; }
     Codes codes(int32_t parameter) {
-        const TensorSlice sum = buckets_->sum_of(parameter);
-        EXPECT_EQ(sum.ref.dtype, DType::fp8_e4m3);
-        EXPECT_EQ(*sum.scale_inv, scales().scale_inv(parameter));
-        const auto* first = static_cast<const uint8_t*>(sum.ref.data);
-        return {first, first + sum.ref.count};
+        const ArrayRef sum = buckets_->sum_of(parameter);
+        EXPECT_EQ(sum.dtype(), DType::fp8_e4m3);
+        EXPECT_EQ(*static_cast<const float*>(sum.scale_inv), scales().scale_inv(parameter));
+        const auto* first = static_cast<const uint8_t*>(sum.data);
+        return {first, first + sum.count()};
     }
 
   private:

@@ -274,9 +274,11 @@ TEST(ShardedCast, SlicesGiveTheBitsOfTheWhole) {
             for (int64_t rank = 0; rank < ranks; ++rank) {
                 const int64_t first = begin(rank) * kColumns;
                 const int64_t rows = begin(rank + 1) - begin(rank);
-                quant::quantize_matrix(
-                    stream, {values + first, rows * kColumns, DType::fp32}, rows, kColumns, form,
-                    {gathered.data() + first, nullptr, &scale_inv, nullptr}, {&slot, 0, nullptr});
+                Sink sink;
+                sink.codes = {gathered.data() + first, &scale_inv, nullptr, form, rows, kColumns};
+                sink.tracking.slot = &slot;
+                const TensorRef source = {values + first, rows * kColumns, DType::fp32};
+                quant::quantize_matrix(stream, plain_array(source, rows, kColumns), sink);
             }
             EXPECT_EQ(std::memcmp(gathered.data(), whole.data(), gathered.size()), 0)
                 << ranks << " ranks, rule " << static_cast<int>(rule);

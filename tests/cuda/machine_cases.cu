@@ -90,7 +90,7 @@ template <bool kHasOneScale> struct QuantizeToE4m3 {
         kernels::QuantizeTeams<Kokkos::Cuda> known = teams;
         known.has_one_scale = kHasOneScale;
         known.gathers_amax = false;
-        QuantizeDesc& op = known.scale.op;
+        kernels::QuantizeParts& op = known.scale.op;
         op.source.dtype = DType::bf16;
         op.dtype = DType::fp8_e4m3;
         op.codes_transposed = nullptr;
@@ -110,8 +110,8 @@ template <int kBlock> struct DequantizeFromE4m3 {
 
     KOKKOS_FUNCTION void tile(const kernels::RangeTile& tile) const {
         kernels::DequantizeElements known = elements;
-        known.op.source.codes.dtype = DType::fp8_e4m3;
-        known.op.source.grid = {DType::fp32, kBlock == 0 ? 0 : 1, kBlock};
+        known.op.source.format.dtype = DType::fp8_e4m3;
+        known.op.source.format.grid = {DType::fp32, kBlock == 0 ? 0 : 1, kBlock};
         known.op.destination.dtype = DType::bf16;
         known.tile(tile);
     }

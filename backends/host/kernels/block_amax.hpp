@@ -51,6 +51,49 @@ MP_ISA_FUNCTION void raise_by_columns(const void* row, int64_t columns, uint32_t
     }
 }
 
+// The same of several rows, `stride` elements apart: eight are compared before a maximum is widened and stored.
+template <DType kDType>
+MP_ISA_FUNCTION void raise_columns_as(const void* first, int64_t stride, int64_t rows,
+                                      int64_t columns, uint32_t* largest) {
+    using M = Magnitude<kDType>;
+    using Memory = typename M::Memory;
+    using Code = typename M::Code;
+    constexpr int kRows = 8;
+    const Memory* from = static_cast<const Memory*>(first);
+    int64_t row = 0;
+    for (; row + kRows <= rows; row += kRows, from += kRows * stride) {
+        MP_ISA_INDEPENDENT
+        for (int64_t i = 0; i < columns; ++i) {
+            Code here = M::of(from[i]);
+#pragma GCC unroll 8
+            for (int r = 1; r < kRows; ++r) {
+                const Code magnitude = M::of(from[r * stride + i]);
+                here = magnitude > here ? magnitude : here;
+            }
+            const auto magnitude = static_cast<int32_t>(widen_magnitude<kDType>(here));
+            const auto old = static_cast<int32_t>(largest[i]); // signed: SSE2 compares those
+            largest[i] = static_cast<uint32_t>(magnitude > old ? magnitude : old);
+        }
+    }
+    for (; row < rows; ++row, from += stride) {
+        raise_by_columns<kDType>(from, columns, largest);
+    }
+}
+
+MP_ISA_INLINE void raise_columns(DType dtype, const void* first, int64_t stride, int64_t rows,
+                                 int64_t columns, uint32_t* largest) {
+    switch (dtype) {
+    case DType::fp32:
+        return raise_columns_as<DType::fp32>(first, stride, rows, columns, largest);
+    case DType::fp16:
+        return raise_columns_as<DType::fp16>(first, stride, rows, columns, largest);
+    case DType::bf16:
+        return raise_columns_as<DType::bf16>(first, stride, rows, columns, largest);
+    default:
+        return;
+    }
+}
+
 // `columns` elements of one row, from the first column of a block on; a width of 0: one block.
 template <DType kDType>
 MP_ISA_INLINE void raise_row_as(const void* row, int64_t columns, int64_t width,

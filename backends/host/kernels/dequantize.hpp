@@ -18,14 +18,14 @@ MP_ISA_INLINE void widen_e2m1(const void* array, int64_t first, float* values, i
 }
 
 // The scales of `n` blocks in a row, decoded.
-MP_ISA_INLINE void block_scales(const ScaledRef& source, int64_t first, int n, float* scales) {
-    if (!source.grid.exists()) {
+MP_ISA_INLINE void block_scales(const ArrayRef& source, int64_t first, int n, float* scales) {
+    if (!source.format.grid.exists()) {
         scales[0] = 1.0F;
         return;
     }
-    load_scales(source.grid.dtype, source.scale_inv, first, n, scales);
-    if (source.grid.dtype == DType::fp8_e4m3) {
-        const float decode = numerics::nvfp4_decode(*source.tensor_amax);
+    load_scales(source.format.grid.dtype, source.scale_inv, first, n, scales);
+    if (source.format.grid.dtype == DType::fp8_e4m3) {
+        const float decode = numerics::nvfp4_decode(*source.amax);
         for (int i = 0; i < n; ++i) {
             scales[i] *= decode;
         }
@@ -46,19 +46,19 @@ MP_ISA_INLINE void unify_nan(float* values, int n) {
 
 // n <= kTile elements of one row.
 MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int64_t column, int n) {
-    const ScaledRef& source = job.op->source;
-    const int64_t width = source.grid.block_columns;
+    const ArrayRef& source = job.op->source;
+    const int64_t width = source.format.grid.block_columns;
     const int64_t element = row * source.columns + column;
     const int64_t into = width == 0 ? 0 : column % width;
     const auto blocks = static_cast<int>(width == 0 ? 1 : (into + n + width - 1) / width);
     float scales[kTile];
-    block_scales(source, source.grid.index(row, column, source.columns), blocks, scales);
+    block_scales(source, source.format.grid.index(row, column, source.columns), blocks, scales);
     alignas(64) float values[kTile];
-    const DType from = source.codes.dtype;
+    const DType from = source.dtype();
     if (from == DType::fp4_e2m1) {
-        widen_e2m1(source.codes.data, element, values, n);
+        widen_e2m1(source.data, element, values, n);
     } else {
-        widen_tile(from, element_address(source.codes.data, from, element), values, n);
+        widen_tile(from, element_address(source.data, from, element), values, n);
     }
     multiply_tile(values, values, n, scales, width, into);
     unify_nan(values, n);

@@ -19,7 +19,7 @@ inline constexpr int64_t kQuantizePanel = 64;
 
 // What a job works in, aligned to 64 bytes: too much for a thread whose stack is small. Elsewhere a body may have some 20 KiB.
 inline constexpr std::size_t kGemmScratch = std::size_t{136} << 10;
-inline constexpr std::size_t kQuantizeScratch = std::size_t{104} << 10;
+inline constexpr std::size_t kQuantizeScratch = std::size_t{108} << 10;
 
 // Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
 // state->step.
@@ -66,7 +66,7 @@ struct GemmJob {
 // Rows first_row ... first_row + rows - 1 and columns first_column ... of a matrix to be quantized, whole
 // blocks of the grid or up to the matrix's end.
 struct QuantizeJob {
-    const QuantizeDesc* op;
+    const QuantizeOne* op;
     int64_t first_row;
     int64_t rows;
     int64_t first_column;
@@ -79,6 +79,11 @@ struct QuantizeJob {
     bool stream;    // the codes will not be read soon: write around the caches
     // kQuantizeScratch bytes of the thread's, with blocks or turned codes; else null.
     void* scratch;
+    // By column of the matrix, for an array that has a scale for each: raised by these elements; null: not asked for.
+    uint32_t* column_amaxes;
+    bool finds_columns_only; // nothing else: no scales, no codes
+    // Those, where they are known and the grid has a scale for each column. The job with row 0 stores the scales.
+    const uint32_t* known_amaxes;
 };
 
 // Rows first_row ... first_row + rows - 1 of a matrix to be dequantized.

@@ -66,30 +66,31 @@ MP_ISA_FUNCTION inline void encode_e2m1_sr(const float* y, unsigned char* codes,
     }
 }
 
-MP_ISA_FUNCTION inline void encode_stochastic(const QuantizeDesc& op, const QuantizeSpan& span,
+MP_ISA_FUNCTION inline void encode_stochastic(const QuantizeOne& op, const QuantizeSpan& span,
                                               const float* y, unsigned char* codes) {
-    const numerics::SrKey key = op.rounding.key();
-    const int64_t element = op.rounding.first_element + span.row * op.columns + span.column;
+    const numerics::SrKey key = op.sink.rounding.key();
+    const int64_t element =
+        op.sink.rounding.first_element + span.row * op.source.columns + span.column;
     TileBits bits;
-    random_span(op.dtype, key, numerics::Purpose::cast, element, span.n, bits);
+    random_span(op.code_type(), key, numerics::Purpose::cast, element, span.n, bits);
     float clamped[kTile];
-    clamp_tile(op.dtype, y, clamped, span.n);
-    if (op.dtype == DType::fp4_e2m1) {
+    clamp_tile(op.code_type(), y, clamped, span.n);
+    if (op.code_type() == DType::fp4_e2m1) {
         encode_e2m1_sr(clamped, codes, span.n, bits);
     } else {
-        narrow_tile<numerics::Narrowing::stochastic>(op.dtype, clamped, codes, span.n, &bits);
+        narrow_tile<numerics::Narrowing::stochastic>(op.code_type(), clamped, codes, span.n, &bits);
     }
 }
 
 // `codes` has a byte an element, or two for fp16.
-MP_ISA_INLINE void encode_tile(const QuantizeDesc& op, const QuantizeSpan& span, const float* y,
+MP_ISA_INLINE void encode_tile(const QuantizeOne& op, const QuantizeSpan& span, const float* y,
                                unsigned char* codes) {
-    if (op.rounding.stochastic) {
+    if (op.sink.rounding.stochastic) {
         encode_stochastic(op, span, y, codes);
-    } else if (op.dtype == DType::fp4_e2m1) {
+    } else if (op.code_type() == DType::fp4_e2m1) {
         encode_e2m1(y, codes, span.n);
     } else {
-        narrow_tile<numerics::Narrowing::saturating>(op.dtype, y, codes, span.n, nullptr);
+        narrow_tile<numerics::Narrowing::saturating>(op.code_type(), y, codes, span.n, nullptr);
     }
 }
 
@@ -130,23 +131,23 @@ MP_ISA_FUNCTION inline void count_tile(DType dtype, const FloatInMemory* x, cons
 MP_ISA_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const QuantizeSpan& span,
                                             const FloatInMemory* x, unsigned char* codes,
                                             numerics::QuantStats& stats) {
-    const QuantizeDesc& op = *job.op;
-    const numerics::SrKey key = op.rounding.key();
+    const QuantizeOne& op = *job.op;
+    const numerics::SrKey key = op.sink.rounding.key();
     numerics::QuantStats here;
     for (int i = 0; i < span.n; ++i) {
-        const float multiply = factor_of(span, op.grid.block_columns, i);
-        const auto element = static_cast<uint64_t>(op.rounding.first_element +
-                                                   span.row * op.columns + span.column + i);
+        const float multiply = factor_of(span, op.grid().block_columns, i);
+        const auto element = static_cast<uint64_t>(op.sink.rounding.first_element +
+                                                   span.row * op.source.columns + span.column + i);
         uint32_t code = 0;
-        if (op.rounding.stochastic) {
+        if (op.sink.rounding.stochastic) {
             const uint32_t bits = numerics::sr_bits32_at(key, numerics::Purpose::cast, element);
-            code = numerics::quantize_code_sr(op.dtype, x[i], multiply, bits);
+            code = numerics::quantize_code_sr(op.code_type(), x[i], multiply, bits);
         } else {
-            code = numerics::quantize_code(op.dtype, x[i], multiply);
+            code = numerics::quantize_code(op.code_type(), x[i], multiply);
         }
-        const DType stored = op.dtype == DType::fp4_e2m1 ? DType::fp8_e4m3 : op.dtype;
+        const DType stored = op.code_type() == DType::fp4_e2m1 ? DType::fp8_e4m3 : op.code_type();
         numerics::store_quantized(stored, codes, i, code);
-        numerics::count_element(here, op.dtype, x[i], multiply, code);
+        numerics::count_element(here, op.code_type(), x[i], multiply, code);
     }
     if (job.counts) {
         stats.elements += here.elements;
@@ -160,26 +161,26 @@ MP_ISA_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const Quanti
 MP_ISA_INLINE bool quantize_directly(const QuantizeJob& job, const QuantizeSpan& span,
                                      const void* source, unsigned char* codes,
                                      numerics::QuantStats& stats) {
-    const QuantizeDesc& op = *job.op;
+    const QuantizeOne& op = *job.op;
     const bool may_be_finite =
         span.is_finite || (job.multiply != nullptr && !numerics::is_nan(*job.multiply));
-    if (!kHasQuantizeVector || !may_be_finite || op.dtype == DType::fp16 ||
-        op.rounding.stochastic) {
+    if (!kHasQuantizeVector || !may_be_finite || op.code_type() == DType::fp16 ||
+        op.sink.rounding.stochastic) {
         return false;
     }
     const Gather gather = job.counts       ? Gather::counts
                           : span.is_finite ? Gather::nothing
                                            : Gather::amax;
-    return quantize_vector(op.source.dtype, op.dtype, gather, source, span.n, span.multiply,
-                           op.grid.block_columns, span.before, codes, stats);
+    return quantize_vector(op.source.dtype(), op.code_type(), gather, source, span.n, span.multiply,
+                           op.grid().block_columns, span.before, codes, stats);
 }
 
 // At most kTile elements by way of fp32.
 MP_ISA_INLINE void quantize_tile(const QuantizeJob& job, const QuantizeSpan& span,
                                  const void* source, unsigned char* codes,
                                  numerics::QuantStats& stats) {
-    const QuantizeDesc& op = *job.op;
-    const DType from = op.source.dtype;
+    const QuantizeOne& op = *job.op;
+    const DType from = op.source.dtype();
     bool is_finite = span.is_finite;
     if (!is_finite && job.multiply != nullptr) {
         uint32_t largest = 0;
@@ -199,22 +200,23 @@ MP_ISA_INLINE void quantize_tile(const QuantizeJob& job, const QuantizeSpan& spa
         return;
     }
     alignas(64) float y[kTile];
-    multiply_tile(x, y, span.n, span.multiply, op.grid.block_columns, span.before);
+    multiply_tile(x, y, span.n, span.multiply, op.grid().block_columns, span.before);
     encode_tile(op, span, y, codes);
     if (job.counts) {
-        count_tile(op.dtype, x, y, codes, span.n, stats);
+        count_tile(op.code_type(), x, y, codes, span.n, stats);
     }
 }
 
 MP_ISA_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& span,
                                  unsigned char* codes, numerics::QuantStats& stats) {
-    const QuantizeDesc& op = *job.op;
-    const DType from = op.source.dtype;
-    const void* source = element_address(op.source.data, from, span.row * op.columns + span.column);
+    const QuantizeOne& op = *job.op;
+    const DType from = op.source.dtype();
+    const void* source =
+        element_address(op.source.data, from, span.row * op.source.columns + span.column);
     if (quantize_directly(job, span, source, codes, stats)) {
         return;
     }
-    const int64_t width = op.grid.block_columns;
+    const int64_t width = op.grid().block_columns;
     QuantizeSpan tile = span;
     for (int done = 0; done < span.n; done += kTile) {
         const int64_t into = span.before + done;
@@ -223,7 +225,7 @@ MP_ISA_INLINE void quantize_span(const QuantizeJob& job, const QuantizeSpan& spa
         tile.multiply = span.multiply + (width == 0 ? 0 : into / width);
         tile.before = width == 0 ? 0 : into % width;
         quantize_tile(job, tile, element_address(source, from, done),
-                      codes + done * (op.dtype == DType::fp16 ? 2 : 1), stats);
+                      codes + done * (op.code_type() == DType::fp16 ? 2 : 1), stats);
     }
 }
 

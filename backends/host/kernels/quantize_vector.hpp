@@ -277,6 +277,46 @@ MP_ISA_INLINE bool quantize_from(DType to, Gather gather, const void* source, in
     }
 }
 
+// The exponents that bf16 in these columns move by; false where one of the factors is no power of two, or its way is closed.
+template <DType kTo> MP_ISA_FUNCTION bool find_moves(const float* factors, int n, uint16_t* moves) {
+    int closed = 0;
+    MP_ISA_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        const int base = EncodeWords<DType::bf16, kTo>::base_for(factors[i]);
+        moves[i] = static_cast<uint16_t>(base);
+        closed += base == 0 ? 1 : 0;
+    }
+    return closed == 0;
+}
+
+// Finite bf16, each times the factor of its own column.
+template <DType kTo>
+MP_ISA_FUNCTION void move_columns_as(const char* from, const uint16_t* moves, int n, char* to) {
+    const EncodeWords<DType::bf16, kTo> moved(true);
+    for (int i = 0; i < n; i += 32) {
+        const __mmask32 lanes = first_lanes(n - i);
+        const __m512i x = _mm512_maskz_loadu_epi16(lanes, from + 2 * i);
+        const __m512i base = _mm512_maskz_loadu_epi16(lanes, moves + i);
+        const __m256i codes = _mm512_cvtepi16_epi8(moved.with_sign(moved.magnitude_of(x, base), x));
+        _mm256_mask_storeu_epi8(to + i, lanes, codes);
+    }
+}
+
+MP_ISA_INLINE bool find_moves(DType to, const float* factors, int n, uint16_t* moves) {
+    return to == DType::fp8_e4m3 ? find_moves<DType::fp8_e4m3>(factors, n, moves)
+                                 : find_moves<DType::fp8_e5m2>(factors, n, moves);
+}
+MP_ISA_INLINE void move_columns(DType to, const void* source, const uint16_t* moves, int n,
+                                unsigned char* codes) {
+    const char* from = static_cast<const char*>(source);
+    char* out = reinterpret_cast<char*>(codes);
+    if (to == DType::fp8_e4m3) {
+        move_columns_as<DType::fp8_e4m3>(from, moves, n, out);
+    } else {
+        move_columns_as<DType::fp8_e5m2>(from, moves, n, out);
+    }
+}
+
 // To E4M3, E5M2 or, a byte each, E2M1. False, with nothing gathered, where something was not finite: what was written then means nothing.
 // Who gathers nothing knows that all is finite.
 MP_ISA_INLINE bool quantize_vector(DType from, DType to, Gather gather, const void* source, int n,
@@ -303,6 +343,8 @@ MP_ISA_INLINE bool quantize_vector(DType, DType, Gather, const void*, int, const
                                    int64_t, unsigned char*, numerics::QuantStats&) {
     return false;
 }
+MP_ISA_INLINE bool find_moves(DType, const float*, int, uint16_t*) { return false; }
+MP_ISA_INLINE void move_columns(DType, const void*, const uint16_t*, int, unsigned char*) {}
 
 #endif
 

@@ -10,10 +10,11 @@ namespace {
 // As one long row, where nothing ends with a row.
 DequantizeDesc as_one_row(const DequantizeDesc& op) {
     DequantizeDesc line = op;
-    ScaledRef& from = line.source;
-    const int64_t width = from.grid.block_columns;
-    const bool is_one = !from.grid.exists() || (from.grid.block_rows == 0 && width == 0);
-    if (is_one || (from.grid.block_rows == 1 && width > 0 && from.columns % width == 0)) {
+    ArrayRef& from = line.source;
+    const int64_t width = from.format.grid.block_columns;
+    const bool is_one =
+        !from.format.grid.exists() || (from.format.grid.block_rows == 0 && width == 0);
+    if (is_one || (from.format.grid.block_rows == 1 && width > 0 && from.columns % width == 0)) {
         from.columns *= from.rows;
         from.rows = 1;
     }
@@ -26,7 +27,7 @@ void dequantize(ThreadPool& threads, const DequantizeDesc& op) noexcept {
     }
     const IsaTable& table = active_isa();
     const DequantizeDesc line = as_one_row(op);
-    const ScaledRef& from = line.source;
+    const ArrayRef& from = line.source;
     const int64_t columns = std::min(from.columns, kChunkElements);
     const int64_t rows = columns < from.columns ? 1 : divide_up(kChunkElements, columns);
     const int64_t jobs_in_row = divide_up(from.columns, columns);

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nothing depends on how the matrix is cut: maxima and integer sums have no order.
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <span>
 
 #include "host/ops/candidates.hpp"
 #include "host/resources/atomic_max.hpp"
@@ -14,20 +19,17 @@ namespace {
 // One job has about so many elements.
 constexpr int64_t kQuantizeJob = 32768;
 
-bool has_one_scale(const ScaleGrid& grid) {
-    return grid.block_rows == 0 && grid.block_columns == 0;
-}
-
-// The same operation on one long row, where neither blocks nor turned codes end with a row.
-QuantizeDesc as_one_row(const QuantizeDesc& op) {
-    QuantizeDesc line = op;
-    const ScaleGrid& grid = op.grid;
-    const bool ends_with_row =
-        grid.block_rows != 1 || grid.block_columns == 0 || op.columns % grid.block_columns != 0;
-    if (op.codes_transposed == nullptr && (has_one_scale(grid) || !ends_with_row)) {
-        line.columns = op.rows * op.columns;
-        line.rows = 1;
+// The same operation on one long row; none where blocks or turned codes end with a row.
+std::optional<QuantizeOne> as_one_row(const QuantizeOne& op) {
+    const ScaleGrid& grid = op.grid();
+    const bool ends_with_row = grid.block_rows != 1 || grid.block_columns == 0 ||
+                               op.source.columns % grid.block_columns != 0;
+    if (op.sink.transposed != nullptr || (ends_with_row && !grid.is_one())) {
+        return std::nullopt;
     }
+    QuantizeOne line = op;
+    line.source.columns = op.source.rows * op.source.columns;
+    line.source.rows = 1;
     return line;
 }
 
@@ -38,45 +40,46 @@ struct QuantizeCut {
 };
 
 // Rows that belong together: of a block, or of a panel of turned codes.
-int64_t quantize_band(const QuantizeDesc& op) {
-    const int64_t height = has_one_scale(op.grid) ? 1 : op.grid.block_rows;
+int64_t quantize_band(const QuantizeOne& op) {
+    const int64_t height = op.grid().is_one() ? 1 : op.grid().block_rows;
     if (height == 0) {
-        return op.rows;
+        return op.source.rows;
     }
-    const bool fills_panel = op.codes_transposed == nullptr || height >= kQuantizePanel;
+    const bool fills_panel = op.sink.transposed == nullptr || height >= kQuantizePanel;
     return fills_panel ? height : kQuantizePanel / height * height;
 }
 
-QuantizeCut quantize_cut(const QuantizeDesc& op, int64_t threads) {
+QuantizeCut quantize_cut(const QuantizeOne& op, int64_t threads) {
     const int64_t band = quantize_band(op);
-    const int64_t width = op.grid.block_columns;
-    const bool splits_columns = has_one_scale(op.grid) || width > 0;
-    QuantizeCut cut = {band, op.columns};
+    const int64_t width = op.grid().block_columns;
+    const bool splits_columns = op.grid().is_one() || width > 0;
+    QuantizeCut cut = {band, op.source.columns};
     // A piece of one row may be of any length; of several rows memory gives long pieces faster.
     const int64_t most = band == 1 ? kQuantizeJob : 4096;
-    if (splits_columns && op.columns > most) {
+    if (splits_columns && op.source.columns > most) {
         const int64_t unit = width > 0 ? width : 1;
         cut.columns = most > unit ? most / unit * unit : unit;
-    } else if (splits_columns && band >= op.rows && threads > 1 && width > 0) {
+    } else if (splits_columns && band >= op.source.rows && threads > 1 && width > 0) {
         // Few rows of blocks: every thread gets some columns, in whole lines where it can be.
         const int64_t unit = width % 64 == 0 ? width : width * 64;
-        cut.columns = divide_up(divide_up(op.columns, threads), unit) * unit;
+        cut.columns = divide_up(divide_up(op.source.columns, threads), unit) * unit;
     } else {
-        const int64_t bands = kQuantizeJob / (band * (op.columns > 0 ? op.columns : 1));
+        const int64_t bands =
+            kQuantizeJob / (band * (op.source.columns > 0 ? op.source.columns : 1));
         cut.rows = band * (bands > 1 ? bands : 1);
     }
     return cut;
 }
 
 // Codes that share a byte belong to one job.
-QuantizeCut keep_pairs(const QuantizeDesc& op, QuantizeCut cut) {
-    if (op.dtype != DType::fp4_e2m1) {
+QuantizeCut keep_pairs(const QuantizeOne& op, QuantizeCut cut) {
+    if (op.code_type() != DType::fp4_e2m1) {
         return cut;
     }
-    if (op.columns % 2 != 0 || cut.columns % 2 != 0) {
-        cut.columns = op.columns;
+    if (op.source.columns % 2 != 0 || cut.columns % 2 != 0) {
+        cut.columns = op.source.columns;
     }
-    if (op.columns % 2 != 0 && cut.rows < op.rows) {
+    if (op.source.columns % 2 != 0 && cut.rows < op.source.rows) {
         cut.rows += cut.rows % 2 == 0 ? 0 : cut.rows;
     }
     return cut;
@@ -96,50 +99,58 @@ QuantizeJob job_at(const QuantizeJob& whole, const QuantizeCut& cut, int64_t row
     QuantizeJob job = whole;
     job.first_row = row * cut.rows;
     job.first_column = column * cut.columns;
-    job.rows = std::min(whole.op->rows - job.first_row, cut.rows);
-    job.columns = std::min(whole.op->columns - job.first_column, cut.columns);
+    job.rows = std::min(whole.op->source.rows - job.first_row, cut.rows);
+    job.columns = std::min(whole.op->source.columns - job.first_column, cut.columns);
     return job;
 }
 
-bool follows_slot(const QuantizeDesc& op) {
-    return op.slot != nullptr && op.slot->updates >= op.warm_up;
+bool follows_slot(const QuantizeOne& op) {
+    return op.sink.tracking.slot != nullptr &&
+           op.sink.tracking.slot->updates >= op.sink.tracking.warm_up;
 }
 
 // The scale of an operation that has one for the whole tensor.
-numerics::BlockScale tensor_scale(const QuantizeDesc& op, float amax) {
+numerics::BlockScale tensor_scale(const QuantizeOne& op, float amax) {
     if (follows_slot(op)) {
-        return {op.slot->multiply, 1.0F / op.slot->multiply};
+        return {op.sink.tracking.slot->multiply, 1.0F / op.sink.tracking.slot->multiply};
     }
-    const float previous =
-        op.slot != nullptr
-            ? 1.0F / op.slot->multiply
-            : numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, 0);
-    const float chosen = op.given_amax != nullptr ? numerics::given_magnitude(op.given_amax) : amax;
-    return numerics::block_scale(op.policy, chosen, previous, chosen);
+    const float previous = op.sink.tracking.slot != nullptr
+                               ? 1.0F / op.sink.tracking.slot->multiply
+                               : numerics::previous_scale(op.policy().rule, op.grid().dtype,
+                                                          op.sink.codes.scale_inv, 0);
+    const float chosen =
+        op.sink.given_amax != nullptr ? numerics::given_magnitude(op.sink.given_amax) : amax;
+    return numerics::block_scale(op.policy(), chosen, previous, chosen);
 }
 
 // Without elements blocks have scales all the same.
-void scale_nothing(const QuantizeDesc& op) {
-    for (int64_t i = 0; i < op.grid.count(op.rows, op.columns); ++i) {
+void scale_nothing(const QuantizeOne& op) {
+    for (int64_t i = 0; i < op.grid().count(op.source.rows, op.source.columns); ++i) {
         const float previous =
-            numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, i);
+            numerics::previous_scale(op.policy().rule, op.grid().dtype, op.sink.codes.scale_inv, i);
         const numerics::BlockScale scale =
-            has_one_scale(op.grid) ? tensor_scale(op, 0.0F)
-                                   : numerics::block_scale(op.policy, 0.0F, previous, 0.0F);
-        numerics::store_from_float(op.grid.dtype, op.scale_inv, i, scale.scale_inv, true);
+            op.grid().is_one() ? tensor_scale(op, 0.0F)
+                               : numerics::block_scale(op.policy(), 0.0F, previous, 0.0F);
+        numerics::store_from_float(op.grid().dtype, op.sink.codes.scale_inv, i, scale.scale_inv,
+                                   true);
     }
 }
 
-void finish_quantize(const QuantizeDesc& op, const numerics::QuantStats& found) {
+// `second`: written in the same reading, or null.
+void finish_quantize(const QuantizeOne& op, const QuantizeOne* second,
+                     const numerics::QuantStats& found) {
     const float amax = numerics::float_from_bits(found.amax_bits);
-    if (op.amax != nullptr) {
-        *op.amax = amax;
+    for (const QuantizeOne* one : {&op, second}) {
+        if (one != nullptr && one->sink.codes.amax != nullptr) {
+            *one->sink.codes.amax = amax;
+        }
     }
-    if (op.slot_amax != nullptr) {
-        *op.slot_amax = numerics::detail::larger_amax(*op.slot_amax, amax);
+    const Tracking& tracking = op.sink.tracking;
+    if (tracking.amax != nullptr) {
+        *tracking.amax = numerics::detail::larger_amax(*tracking.amax, amax);
     }
-    if (op.stats != nullptr) {
-        numerics::QuantStats& to = *op.stats;
+    if (tracking.stats != nullptr) {
+        numerics::QuantStats& to = *tracking.stats;
         to.elements += found.elements;
         to.saturated += found.saturated;
         to.underflowed += found.underflowed;
@@ -148,57 +159,229 @@ void finish_quantize(const QuantizeDesc& op, const numerics::QuantStats& found) 
     }
 }
 
-Status quantize(const Resources& with, const QuantizeDesc& op) noexcept {
+QuantizeJob whole_job(const QuantizeOne& op) {
+    QuantizeJob job{};
+    job.op = &op;
+    job.counts = op.sink.tracking.stats != nullptr;
+    job.stream = op.source.count() * dtype_bits(op.code_type()) / 8 >= kStreamBytes;
+    return job;
+}
+
+bool is_nvfp4(const QuantizeOne& op) { return op.policy().rule == numerics::ScaleRule::nvfp4; }
+
+// The amax of the whole matrix, in a reading of its own.
+void find_tensor_amax(ThreadPool& threads, const QuantizeOne& op, QuantizeJob& whole,
+                      numerics::QuantStats& found) {
+    found.amax_bits = largest_pattern(threads, op.source.elements());
+    whole.is_finite = found.amax_bits < numerics::kFloatInfinity;
+    whole.tensor_amax = numerics::float_from_bits(found.amax_bits);
+}
+
+// Of a thread, behind its kQuantizeScratch bytes.
+uint32_t* column_amaxes(const ThreadScratch& scratch, int32_t thread) {
+    return reinterpret_cast<uint32_t*>(static_cast<char*>(scratch.of(thread)) + kQuantizeScratch);
+}
+
+// Each job of the cut, and within it each of the arrays that these jobs write, one after another.
+void run_jobs(ThreadPool& threads, std::span<const QuantizeJob> wholes, const QuantizeCut& cut,
+              const ThreadScratch& scratch, bool backwards, numerics::QuantStats& found) {
+    const IsaTable& table = active_isa();
+    const ArrayRef& source = wholes.front().op->source;
+    const int64_t jobs_in_row = divide_up(source.columns, cut.columns);
+    const int64_t jobs = divide_up(source.rows, cut.rows) * jobs_in_row;
+    threads.for_each_on(jobs, [&](int64_t number, int32_t thread) {
+        const int64_t i = backwards ? jobs - 1 - number : number;
+        numerics::QuantStats here;
+        for (const QuantizeJob& whole : wholes) {
+            QuantizeJob job = job_at(whole, cut, i / jobs_in_row, i % jobs_in_row);
+            job.scratch = scratch.of(thread);
+            job.column_amaxes =
+                whole.column_amaxes == nullptr ? nullptr : column_amaxes(scratch, thread);
+            table.quantize(job, here);
+        }
+        add_stats(here, found);
+    });
+}
+
+Status quantize_one(const Resources& with, const QuantizeOne& op) noexcept {
     numerics::QuantStats found;
-    if (op.source.count == 0) {
+    if (op.source.count() == 0) {
         scale_nothing(op);
-        finish_quantize(op, found);
+        finish_quantize(op, nullptr, found);
         return {};
     }
-    const bool is_one = has_one_scale(op.grid);
+    const bool is_one = op.grid().is_one();
     ThreadScratch scratch;
-    if (!is_one || op.codes_transposed != nullptr) {
+    if (!is_one || op.sink.transposed != nullptr) {
         const Status status = scratch.take(with, kQuantizeScratch);
         if (!status.ok()) {
             return status;
         }
     }
-    ThreadPool& threads = with.threads;
-    const IsaTable& table = active_isa();
-    const QuantizeDesc line = as_one_row(op);
-    QuantizeJob whole{};
-    whole.op = &line;
-    whole.counts = op.stats != nullptr;
-    whole.stream = op.source.count * dtype_bits(op.dtype) / 8 >= kStreamBytes;
-    const bool reads_twice = (is_one && !follows_slot(op) && op.given_amax == nullptr) ||
-                             op.policy.rule == numerics::ScaleRule::nvfp4;
+    const std::optional<QuantizeOne> one_row = as_one_row(op);
+    const QuantizeOne& line = one_row.has_value() ? *one_row : op;
+    QuantizeJob whole = whole_job(line);
+    const bool reads_twice =
+        (is_one && !follows_slot(op) && op.sink.given_amax == nullptr) || is_nvfp4(op);
     if (reads_twice) {
-        found.amax_bits = largest_pattern(threads, op.source);
-        whole.is_finite = found.amax_bits < numerics::kFloatInfinity;
-        whole.tensor_amax = numerics::float_from_bits(found.amax_bits);
+        find_tensor_amax(with.threads, op, whole, found);
     }
     numerics::BlockScale scale;
     if (is_one) {
         scale = tensor_scale(op, whole.tensor_amax);
-        numerics::store_from_float(op.grid.dtype, op.scale_inv, 0, scale.scale_inv, true);
+        numerics::store_from_float(op.grid().dtype, op.sink.codes.scale_inv, 0, scale.scale_inv,
+                                   true);
         whole.multiply = &scale.multiply;
         // A scale that is NaN makes codes of its own.
         whole.is_finite = whole.is_finite && !numerics::is_nan(scale.multiply);
     }
-    const QuantizeCut cut = keep_pairs(line, quantize_cut(line, threads.threads()));
-    const int64_t jobs_in_row = divide_up(line.columns, cut.columns);
-    const int64_t jobs = divide_up(line.rows, cut.rows) * jobs_in_row;
-    threads.for_each_on(jobs, [&](int64_t number, int32_t thread) {
-        // The second reading begins with what the first read last: it is still in the cache.
-        const int64_t i = reads_twice ? jobs - 1 - number : number;
-        numerics::QuantStats here;
-        QuantizeJob job = job_at(whole, cut, i / jobs_in_row, i % jobs_in_row);
-        job.scratch = scratch.of(thread);
-        table.quantize(job, here);
-        add_stats(here, found);
-    });
-    finish_quantize(op, found);
+    const QuantizeCut cut = keep_pairs(line, quantize_cut(line, with.threads.threads()));
+    // The second reading begins with what the first read last: it is still in the cache.
+    run_jobs(with.threads, {&whole, 1}, cut, scratch, reads_twice, found);
+    finish_quantize(op, nullptr, found);
     return {};
+}
+
+// ---- two grids in one reading -------------------------------------------------------------------
+
+// Bytes of the source that one core's cache keeps until the second array is written.
+constexpr int64_t kSharedTile = int64_t{256} << 10;
+
+// Where blocks of both grids end; no rows: nowhere within a tile.
+QuantizeCut shared_cut(const QuantizeOne& one, const QuantizeOne& other, int64_t threads) {
+    const ScaleGrid& a = one.grid();
+    const ScaleGrid& b = other.grid();
+    const bool end =
+        a.block_rows > 0 && a.block_columns > 0 && b.block_rows > 0 && b.block_columns > 0;
+    if (!end) {
+        return {0, 0};
+    }
+    const int64_t rows = std::lcm(quantize_band(one), quantize_band(other));
+    const int64_t unit = std::lcm<int64_t>(a.block_columns, b.block_columns);
+    const int64_t most =
+        rows > kSharedTile ? 0 : kSharedTile / (rows * dtype_size(one.source.dtype()));
+    if (most < unit) {
+        return {0, 0};
+    }
+    QuantizeCut cut = {rows, most / unit * unit};
+    const int64_t bands = divide_up(one.source.rows, rows);
+    if (bands < threads) { // every thread gets some columns
+        const int64_t each = divide_up(one.source.columns, divide_up(threads, bands));
+        cut.columns = std::min(cut.columns, divide_up(each, unit) * unit);
+    }
+    return keep_pairs(one, keep_pairs(other, cut));
+}
+
+Status quantize_tiles(const Resources& with, const QuantizeOne& op, const QuantizeOne& second,
+                      const QuantizeCut& cut) noexcept {
+    ThreadScratch scratch;
+    const Status status = scratch.take(with, kQuantizeScratch);
+    if (!status.ok()) {
+        return status;
+    }
+    numerics::QuantStats found;
+    std::array wholes = {whole_job(op), whole_job(second)};
+    if (is_nvfp4(op) || is_nvfp4(second)) {
+        find_tensor_amax(with.threads, op, wholes[0], found);
+        wholes[1].is_finite = wholes[0].is_finite;
+        wholes[1].tensor_amax = wholes[0].tensor_amax;
+    }
+    run_jobs(with.threads, wholes, cut, scratch, false, found);
+    finish_quantize(op, &second, found);
+    return {};
+}
+
+// ---- a scale for each column --------------------------------------------------------------------
+
+// Each thread keeps amaxes of so many at most.
+constexpr int64_t kMostColumns = int64_t{1} << 18;
+// A job has so many rows at least: the factors of its columns are made anew.
+constexpr int64_t kColumnsRows = 64;
+
+bool has_column_scales(const QuantizeOne& op) {
+    return op.grid().block_rows == 0 && op.grid().block_columns == 1 &&
+           op.sink.transposed == nullptr && op.policy().rule != numerics::ScaleRule::msamp &&
+           !is_nvfp4(op) && op.source.columns <= kMostColumns;
+}
+bool has_rows_of_blocks(const QuantizeOne& op) { return op.grid().block_rows > 0 && !is_nvfp4(op); }
+
+// The largest of what the threads found, in the first one's place.
+uint32_t* join_amaxes(const ThreadScratch& scratch, int32_t threads, int64_t columns) {
+    uint32_t* const amaxes = column_amaxes(scratch, 0);
+    for (int32_t thread = 1; thread < threads; ++thread) {
+        const uint32_t* const others = column_amaxes(scratch, thread);
+        for (int64_t i = 0; i < columns; ++i) {
+            amaxes[i] = std::max(amaxes[i], others[i]);
+        }
+    }
+    return amaxes;
+}
+
+// Columns end with the matrix, so a first reading finds their amaxes. It writes `rows`, where blocks of rows are wanted, too;
+// null: they are not.
+Status quantize_columns(const Resources& with, const QuantizeOne* rows,
+                        const QuantizeOne& columns) noexcept {
+    const int64_t width = columns.source.columns;
+    const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(uint32_t);
+    ThreadScratch scratch;
+    const Status status = scratch.take(with, kQuantizeScratch + (bytes + 63) / 64 * 64);
+    if (!status.ok()) {
+        return status;
+    }
+    const int32_t threads = with.threads.threads();
+    for (int32_t thread = 0; thread < threads; ++thread) {
+        std::memset(column_amaxes(scratch, thread), 0, bytes);
+    }
+    const QuantizeCut cut =
+        keep_pairs(columns, {std::max(kColumnsRows, kQuantizeJob / width), width});
+    numerics::QuantStats found;
+    QuantizeJob first = whole_job(rows != nullptr ? *rows : columns);
+    first.column_amaxes = column_amaxes(scratch, 0);
+    first.finds_columns_only = rows == nullptr;
+    const QuantizeCut first_cut =
+        rows != nullptr ? keep_pairs(*rows, quantize_cut(*rows, threads)) : cut;
+    run_jobs(with.threads, {&first, 1}, first_cut, scratch, false, found);
+    QuantizeJob second = whole_job(columns);
+    second.known_amaxes = join_amaxes(scratch, threads, width);
+    run_jobs(with.threads, {&second, 1}, cut, scratch, true, found);
+    finish_quantize(columns, rows, found);
+    return {};
+}
+
+// Every thread has some rows; fewer are cut into columns instead.
+bool has_many_rows(const Resources& with, const QuantizeOne& op) {
+    return op.source.rows >= kColumnsRows * with.threads.threads();
+}
+
+Status quantize_alone(const Resources& with, const QuantizeOne& op) noexcept {
+    return has_column_scales(op) && has_many_rows(with, op) && op.source.count() > 0
+               ? quantize_columns(with, nullptr, op)
+               : quantize_one(with, op);
+}
+
+Status quantize_both(const Resources& with, const QuantizeOne& first,
+                     const QuantizeOne& second) noexcept {
+    const QuantizeCut cut = shared_cut(first, second, with.threads.threads());
+    if (cut.rows > 0) {
+        return quantize_tiles(with, first, second, cut);
+    }
+    const bool may_share = has_many_rows(with, first);
+    if (may_share && has_rows_of_blocks(first) && has_column_scales(second)) {
+        return quantize_columns(with, &first, second);
+    }
+    if (may_share && has_rows_of_blocks(second) && has_column_scales(first)) {
+        return quantize_columns(with, &second, first);
+    }
+    const Status status = quantize_alone(with, first);
+    return status.ok() ? quantize_alone(with, second) : status;
+}
+
+Status quantize(const Resources& with, const QuantizeDesc& op) noexcept {
+    if (op.has_second() && op.source.count() > 0) {
+        return quantize_both(with, op.first(), op.second());
+    }
+    const Status status = quantize_alone(with, op.first());
+    return status.ok() && op.has_second() ? quantize_alone(with, op.second()) : status;
 }
 
 } // namespace

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 
-#include "array/tensor_ref.hpp"
 #include "dtype/dtype.hpp"
 
 namespace mp {
@@ -19,6 +18,7 @@ struct ScaleGrid {
     int32_t block_columns = 0;
 
     MP_HD_INLINE constexpr bool exists() const { return dtype != DType::none; }
+    MP_HD_INLINE constexpr bool is_one() const { return block_rows == 0 && block_columns == 0; }
     MP_HD_INLINE constexpr int64_t rows(int64_t matrix_rows) const {
         return block_rows == 0 ? 1 : (matrix_rows + block_rows - 1) / block_rows;
     }
@@ -47,15 +47,5 @@ inline constexpr ScaleGrid kSquareBlockScales = {DType::fp32, 128, 128};
 inline constexpr ScaleGrid kMxRowScales = {DType::e8m0, 1, 32};
 inline constexpr ScaleGrid kMxColumnScales = {DType::e8m0, 32, 1};
 inline constexpr ScaleGrid kNvfp4Scales = {DType::fp8_e4m3, 1, 16};
-
-// Codes with their scales. Owns nothing.
-struct ScaledRef {
-    TensorRef codes; // rows x columns, row-major
-    int64_t rows = 0;
-    int64_t columns = 0;
-    ScaleGrid grid;
-    void* scale_inv = nullptr;          // grid.count(rows, columns) elements of grid.dtype
-    const float* tensor_amax = nullptr; // NVFP4's second level: the whole tensor's amax
-};
 
 } // namespace mp

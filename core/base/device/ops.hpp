@@ -5,8 +5,7 @@
 
 #include <cstdint>
 
-#include "array/scale_grid.hpp"
-#include "array/tensor_ref.hpp"
+#include "array/sink.hpp"
 #include "dtype/state_format.hpp"
 #include "numerics/delayed_scaling.hpp"
 #include "numerics/loss_scale.hpp"
@@ -68,36 +67,42 @@ struct ColumnSumDesc : OpDesc {
     bool accumulate = false;
 };
 
+// One array of codes and what it is made of.
+struct QuantizeOne {
+    ArrayRef source; // plain: fp32, fp16 or bf16
+    ArraySink sink;  // codes of fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1
+
+    [[nodiscard]] MP_HD_INLINE constexpr DType code_type() const { return sink.codes.dtype(); }
+    [[nodiscard]] MP_HD_INLINE constexpr const ScaleGrid& grid() const {
+        return sink.codes.format.grid;
+    }
+    [[nodiscard]] MP_HD_INLINE constexpr const numerics::ScalePolicy& policy() const {
+        return sink.codes.format.policy;
+    }
+};
+
 // codes = round(source * multiply) of each block of the grid, saturating for finite values; NaN and infinity
 // stay visible: E4M3 codes them as NaN, E5M2 and fp16 as themselves, E2M1, which has neither, by its block's
 // scale.
-// The scale of a block comes from `slot` where there is one and its warm-up is over (grid: one scale for the
-// tensor), otherwise from the block's own amax by `policy`. At least one of the two outputs is there.
+// The scale of a block comes from the slot where there is one and its warm-up is over (grid: one scale for the
+// tensor), otherwise from the block's own amax by the format's policy. It keeps its old value where the rule says so.
 struct QuantizeDesc : OpDesc {
-    TensorRef source; // rows x columns, row-major; fp32, fp16 or bf16
-    int64_t rows = 0;
-    int64_t columns = 0;
-    DType dtype = DType::none;        // of the codes: fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1
-    void* codes = nullptr;            // rows x columns, or null
-    void* codes_transposed = nullptr; // columns x rows, or null: the same codes, turned
-    ScaleGrid grid;
-    void* scale_inv =
-        nullptr; // grid.count(rows, columns); keeps its old value where the rule says so
-    numerics::ScalePolicy policy;
-    numerics::DelayedSlot* slot = nullptr;
-    float* slot_amax = nullptr; // becomes the maximum of itself and this tensor's
-    int32_t warm_up = 0;
-    // Stands for the matrix's own amax where its scale is chosen (grid: one scale for the tensor; no slot): larger elements
-    // saturate. Its sign is ignored. Null: the amax is found.
-    const float* given_amax = nullptr;
-    float* amax = nullptr; // of the tensor; may be null; an output, and nvfp4's second level
-    numerics::QuantStats* stats = nullptr; // added to; may be null
-    numerics::Rounding rounding;           // Purpose::cast
+    ArrayRef source;
+    Sink sink; // at least one of its arrays is there
+
+    [[nodiscard]] constexpr QuantizeOne first() const { return {source, sink}; }
+    [[nodiscard]] constexpr bool has_second() const { return sink.second.exists(); }
+    [[nodiscard]] constexpr QuantizeOne second() const {
+        QuantizeOne one = first();
+        one.sink.codes = sink.second;
+        one.sink.transposed = nullptr;
+        return one;
+    }
 };
 
 // destination = code * scale_inv in fp32, rounded once to the destination's type.
 struct DequantizeDesc : OpDesc {
-    ScaledRef source;
+    ArrayRef source;
     TensorRef destination; // fp32, fp16 or bf16
 };
 

@@ -12,10 +12,10 @@ constexpr bool is_code_type(DType dtype) {
     return is_fp8(dtype) || dtype == DType::fp16 || dtype == DType::fp4_e2m1;
 }
 
-inline bool is_matrix(int64_t rows, int64_t columns, int64_t count, Reason& reason) noexcept {
-    if (rows < 0 || columns < 0 || rows * columns != count) {
-        reason.set("%lld x %lld is no shape of %lld elements", static_cast<long long>(rows),
-                   static_cast<long long>(columns), static_cast<long long>(count));
+inline bool is_matrix(const ArrayRef& array, Reason& reason) noexcept {
+    if (array.rows < 0 || array.columns < 0) {
+        reason.set("a matrix of %lld x %lld", static_cast<long long>(array.rows),
+                   static_cast<long long>(array.columns));
         return false;
     }
     return true;
@@ -34,34 +34,60 @@ inline bool has_known_scales(const ScaleGrid& grid, Reason& reason) noexcept {
 }
 
 // The scales of a rule must be exact in the grid's type.
-inline bool rule_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
+inline bool rule_fits_grid(const ArrayRef& codes, Reason& reason) noexcept {
     using numerics::ScaleRule;
-    const bool is_nvfp4 = op.policy.rule == ScaleRule::nvfp4;
-    const bool is_mx = numerics::is_mx(op.policy.rule);
-    const bool gives_powers = op.policy.power_of_two || op.policy.rule == ScaleRule::msamp;
-    const bool fits = op.grid.dtype == DType::fp8_e4m3 ? is_nvfp4
-                      : op.grid.dtype == DType::e8m0   ? is_mx || (gives_powers && !is_nvfp4)
-                                                       : !is_mx && !is_nvfp4;
+    const numerics::ScalePolicy& policy = codes.format.policy;
+    const DType scales = codes.format.grid.dtype;
+    const bool is_nvfp4 = policy.rule == ScaleRule::nvfp4;
+    const bool is_mx = numerics::is_mx(policy.rule);
+    const bool gives_powers = policy.power_of_two || policy.rule == ScaleRule::msamp;
+    const bool fits = scales == DType::fp8_e4m3 ? is_nvfp4
+                      : scales == DType::e8m0   ? is_mx || (gives_powers && !is_nvfp4)
+                                                : !is_mx && !is_nvfp4;
     if (!fits) {
-        reason.set("scale rule %d does not give scales of %s", static_cast<int>(op.policy.rule),
-                   dtype_name(op.grid.dtype));
+        reason.set("scale rule %d does not give scales of %s", static_cast<int>(policy.rule),
+                   dtype_name(scales));
         return false;
     }
-    if (is_nvfp4 && (op.dtype != DType::fp4_e2m1 || op.amax == nullptr)) {
+    if (is_nvfp4 && (codes.dtype() != DType::fp4_e2m1 || codes.amax == nullptr)) {
         reason.set("nvfp4 has codes of fp4_e2m1 and an amax of the tensor");
         return false;
     }
     return true;
 }
 
+// What a sink may take of this source.
+inline bool is_quantized_from(const ArrayRef& source, const ArrayRef& codes,
+                              Reason& reason) noexcept {
+    if (source.format.is_quantized() || !is_high_precision(source.dtype()) ||
+        !is_code_type(codes.dtype())) {
+        reason.set("plain fp32, fp16 or bf16 to fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1, not %s to %s",
+                   dtype_name(source.dtype()), dtype_name(codes.dtype()));
+        return false;
+    }
+    if (source.rows != codes.rows || source.columns != codes.columns) {
+        reason.set("%lld x %lld numbers to %lld x %lld codes", static_cast<long long>(source.rows),
+                   static_cast<long long>(source.columns), static_cast<long long>(codes.rows),
+                   static_cast<long long>(codes.columns));
+        return false;
+    }
+    return has_known_scales(codes.format.grid, reason) && rule_fits_grid(codes, reason);
+}
+
 inline bool slot_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
-    if (op.slot != nullptr && op.grid != kTensorScale) {
+    const ScaleGrid& grid = op.sink.codes.format.grid;
+    const bool has_slot = op.sink.tracking.slot != nullptr;
+    const bool is_given = op.sink.given_amax != nullptr;
+    if (has_slot && grid != kTensorScale) {
         reason.set("delayed scaling has one fp32 scale for the tensor");
         return false;
     }
-    if (op.given_amax != nullptr &&
-        (op.grid.block_rows != 0 || op.grid.block_columns != 0 || op.slot != nullptr)) {
+    if (is_given && (!grid.is_one() || has_slot)) {
         reason.set("a given amax is for one scale for the tensor, without delayed scaling");
+        return false;
+    }
+    if ((has_slot || is_given) && op.sink.second.exists()) {
+        reason.set("delayed scaling and a given amax are for one grid of scales, not for two");
         return false;
     }
     return true;
@@ -70,42 +96,42 @@ inline bool slot_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
 } // namespace detail
 
 inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
-    if (!is_high_precision(op.source.dtype) || !detail::is_code_type(op.dtype)) {
-        reason.set("fp32, fp16 or bf16 to fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1, not %s to %s",
-                   dtype_name(op.source.dtype), dtype_name(op.dtype));
-        return false;
-    }
-    if (op.dtype == DType::fp4_e2m1 && op.codes_transposed != nullptr) {
+    const Sink& sink = op.sink;
+    if (sink.codes.dtype() == DType::fp4_e2m1 && sink.transposed != nullptr) {
         reason.set("codes of half a byte are not transposed: their blocks would be others");
         return false;
     }
-    if (op.codes == nullptr && op.codes_transposed == nullptr && op.source.count > 0) {
-        reason.set("neither codes nor transposed codes are asked for");
+    const bool has_first = sink.codes.data != nullptr || sink.transposed != nullptr;
+    const bool lacks_second = sink.second.exists() && sink.second.data == nullptr;
+    if (op.source.count() > 0 && (!has_first || lacks_second)) {
+        reason.set(has_first ? "a second array has no memory"
+                             : "neither codes nor transposed codes are asked for");
         return false;
     }
-    return detail::is_matrix(op.rows, op.columns, op.source.count, reason) &&
-           detail::has_known_scales(op.grid, reason) && detail::rule_fits_grid(op, reason) &&
+    return detail::is_matrix(op.source, reason) &&
+           detail::is_quantized_from(op.source, sink.codes, reason) &&
+           (!sink.second.exists() || detail::is_quantized_from(op.source, sink.second, reason)) &&
            detail::slot_fits_grid(op, reason);
 }
 
 inline bool is_dequantize(const DequantizeDesc& op, Reason& reason) noexcept {
-    const ScaledRef& from = op.source;
-    if (!detail::is_code_type(from.codes.dtype) || !is_high_precision(op.destination.dtype)) {
+    const ArrayRef& from = op.source;
+    if (!detail::is_code_type(from.dtype()) || !is_high_precision(op.destination.dtype)) {
         reason.set("fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1 to fp32, fp16 or bf16, not %s to %s",
-                   dtype_name(from.codes.dtype), dtype_name(op.destination.dtype));
+                   dtype_name(from.dtype()), dtype_name(op.destination.dtype));
         return false;
     }
-    if (from.codes.count != op.destination.count) {
-        reason.set("%lld codes for %lld values", static_cast<long long>(from.codes.count),
+    if (from.count() != op.destination.count) {
+        reason.set("%lld codes for %lld values", static_cast<long long>(from.count()),
                    static_cast<long long>(op.destination.count));
         return false;
     }
-    if (from.grid.dtype == DType::fp8_e4m3 && from.tensor_amax == nullptr) {
+    if (from.format.grid.dtype == DType::fp8_e4m3 && from.amax == nullptr) {
         reason.set("nvfp4 needs the tensor's amax");
         return false;
     }
-    return detail::is_matrix(from.rows, from.columns, from.codes.count, reason) &&
-           (!from.grid.exists() || detail::has_known_scales(from.grid, reason));
+    return detail::is_matrix(from, reason) &&
+           (!from.format.grid.exists() || detail::has_known_scales(from.format.grid, reason));
 }
 
 inline bool is_delayed_update(const DelayedUpdateDesc& op, Reason& reason) noexcept {

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sink: where numbers are written as codes, by whichever operation has them.
+#pragma once
+
+#include <cstdint>
+
+#include "array/array_ref.hpp"
+#include "numerics/delayed_scaling.hpp"
+#include "numerics/quant_stats.hpp"
+#include "numerics/rounding.hpp"
+
+namespace mp {
+
+// What is learned about numbers while they become codes; all in device memory, all may be absent.
+struct Tracking {
+    numerics::DelayedSlot* slot = nullptr; // the scale is this one's, once its warm-up is over
+    int32_t warm_up = 0;
+    numerics::QuantStats* stats = nullptr; // added to, for every array that is written
+    float* amax = nullptr;                 // becomes the maximum of itself and the numbers'
+};
+
+// One array that is written.
+struct ArraySink {
+    ArrayRef codes;              // data null: only `transposed` is wanted
+    void* transposed = nullptr;  // the same codes turned, columns x rows; may be null
+    numerics::Rounding rounding; // Purpose::cast
+    Tracking tracking;
+    // Stands for the numbers' own amax where their scale is chosen (grid: one scale for all; no slot): what is larger
+    // saturates. Its sign is ignored. Null: the amax is found.
+    const float* given_amax = nullptr;
+};
+
+struct Sink : ArraySink {
+    // The same numbers under another grid, in the same reading of them where a device can; none: not wanted. Not beside a slot or
+    // a given amax.
+    ArrayRef second;
+};
+
+// Nothing but codes.
+constexpr Sink sink_of(const ArrayRef& codes) {
+    Sink sink;
+    sink.codes = codes;
+    return sink;
+}
+
+} // namespace mp
