@@ -231,8 +231,8 @@ mp_status mp_comm_all_reduce(mp_comm* comm, mp_queue* queue, const mp_comm_reduc
                                      {options.deadline_ms, arrays.site_or_null(), &stream.queue()});
             return;
         }
-        const comm::WireFormat gather = wire_of(options.gather_dtype, options.gather_scale,
-                                                arrays.destination->dtype(), "desc.gather_dtype");
+        const Format gather = wire_of(options.gather_dtype, options.gather_scale,
+                                      arrays.destination->dtype(), "desc.gather_dtype");
         run<comm::AllReduce>(comm, stream, std::move(arrays), request,
                              [&](comm::AllReduce& operation, const Arrays& held) {
                                  operation.begin(reduce_desc(options, source_type(held, options),

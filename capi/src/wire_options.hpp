@@ -29,21 +29,18 @@ inline comm::SumOrder order_of(int32_t value, const char* name) {
 }
 
 // MP_DTYPE_NONE: `otherwise`. fp8 has scales of blocks where nobody says. What has no meaning is refused.
-inline comm::WireFormat wire_of(int32_t dtype, int32_t scale, DType otherwise, const char* name,
-                                int32_t last_scale = MP_COMM_SCALE_MX) {
-    comm::WireFormat format;
-    format.dtype = dtype_of(dtype, name, true);
-    format.dtype = format.dtype == DType::none ? otherwise : format.dtype;
+inline Format wire_of(int32_t dtype, int32_t scale, DType otherwise, const char* name,
+                      int32_t last_scale = MP_COMM_SCALE_MX) {
+    const DType given = dtype_of(dtype, name, true);
+    const DType type = given == DType::none ? otherwise : given;
     if (scale < 0 || scale > last_scale) {
         fail(Code::invalid_argument, "the scale of %s is %d; it must be one of MP_COMM_SCALE_*%s",
              name, scale,
              scale == MP_COMM_SCALE_SHARED ? ", and SHARED is a sharded optimizer's" : "");
     }
-    format.scale = static_cast<comm::WireScale>(scale);
-    const bool is_fp8 = mp::is_fp8(format.dtype);
-    if (is_fp8 && scale == MP_COMM_SCALE_DEFAULT) {
-        format.scale = comm::WireScale::block;
-    }
+    const bool is_usual = is_fp8(type) && scale == MP_COMM_SCALE_DEFAULT;
+    const Format format = comm::wire_format(type, is_usual ? comm::WireScale::block
+                                                           : static_cast<comm::WireScale>(scale));
     comm::check_wire(format, name);
     return format;
 }

@@ -29,7 +29,7 @@ void AllGatherValues::begin(const GatherDesc& desc, const ArrayRef& shard,
     counts_.assign(counts.begin(), counts.end());
     offsets_ = sums_before(counts);
     destination_ = destination;
-    is_direct_ = desc.wire.dtype == destination.dtype && desc.wire.scale == WireScale::none;
+    is_direct_ = desc.wire.dtype == destination.dtype && !desc.wire.is_quantized();
     std::vector<int64_t> bytes(ranks);
     std::vector<int64_t> at(ranks);
     int64_t total = 0;

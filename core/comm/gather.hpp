@@ -15,7 +15,7 @@
 namespace mp::comm {
 
 struct GatherDesc {
-    WireFormat wire;
+    Format wire = wire_format(DType::bf16);
     numerics::Rounding rounding; // of the whole array's first element
     int64_t deadline_ms = 0;
     const char* site = nullptr;

@@ -76,8 +76,8 @@ bool as_subtree(int32_t slots, int32_t groups) {
     return slots % groups == 0 && std::has_single_bit(static_cast<uint32_t>(slots / groups));
 }
 
-constexpr WireFormat kPlain = {DType::fp32, WireScale::none};
-constexpr WireFormat kUnits = {DType::int64, WireScale::none};
+constexpr Format kPlain = wire_format(DType::fp32);
+constexpr Format kUnits = wire_format(DType::int64);
 
 // Left to right by rank: the same bits for a fixed number of ranks, whatever the threads, vectors and buckets.
 constexpr OrderTraits kRank = {"rank",    false,  false,   true,  false,

@@ -44,7 +44,7 @@ struct OrderTraits {
     bool is_fixed;      // adds in fixed point under the blocks' amax, which ranks agree on first
     // The runs of slots whose sums a rank sends; a run of one slot travels as it is on the wire, others as `partial`.
     std::vector<SlotRun> (*sums)(SlotRun run, int32_t slots);
-    WireFormat partial;
+    Format partial = wire_format(DType::bf16);
     // SumPart::merges of parts that are such sums, together all the slots of `whole`, in order. Null: one after another.
     std::vector<int32_t> (*merges)(std::span<const SlotRun> parts, SlotRun whole, int32_t slots);
     // Whether groups of ranks may add their own slots first, and their sums be added in fp32 then.

@@ -10,8 +10,8 @@
 namespace mp::comm {
 
 void AllReduce::begin(const ReduceDesc& desc, std::span<const ArrayRef> sources,
-                      const TensorRef& destination, const WireFormat* gather) {
-    const WireFormat plain = {destination.dtype, WireScale::none};
+                      const TensorRef& destination, const Format* gather) {
+    const Format plain = wire_format(destination.dtype);
     gather_desc_ = {gather == nullptr ? plain : *gather, {}, desc.deadline_ms, desc.site};
     gather_desc_.rounding.first_element = desc.rounding.first_element;
     check_wire(gather_desc_.wire, "all-reduce");
@@ -22,8 +22,7 @@ void AllReduce::begin(const ReduceDesc& desc, std::span<const ArrayRef> sources,
     destination_ = destination;
     if (traits(desc.order).may_be_native && comm_.caps().sum_f32 && sources.size() == 1 &&
         desc.accumulate != Accumulate::fp64 && desc.wire.dtype == DType::fp32 &&
-        gather_desc_.wire == WireFormat{DType::fp32, WireScale::none} &&
-        gather_desc_.wire == plain) {
+        gather_desc_.wire == wire_format(DType::fp32) && gather_desc_.wire == plain) {
         begin_native(desc, sources[0]);
         return;
     }
@@ -136,7 +135,7 @@ void all_reduce_max_abs(Communicator& comm, Stream& stream, const TensorRef& sou
     }
     refuse_capture(stream);
     const Scratch wide(stream, 4 * static_cast<std::size_t>(source.count));
-    pack(stream, plain_array(source), 0, source.count, {DType::fp32, WireScale::none}, wide.data());
+    pack(stream, plain_array(source), 0, source.count, wire_format(DType::fp32), wide.data());
     std::vector<uint32_t> bits(static_cast<std::size_t>(source.count));
     const std::size_t bytes = bits.size() * sizeof(uint32_t);
     if (bytes > 0) {

@@ -22,7 +22,7 @@ class AllReduce {
           gather_(comm, stream) {}
 
     void begin(const ReduceDesc& desc, std::span<const ArrayRef> sources,
-               const TensorRef& destination, const WireFormat* gather = nullptr);
+               const TensorRef& destination, const Format* gather = nullptr);
     void wait();
     // Without waiting for other ranks, but begins the second half when the first is done; true at the end.
     bool test();

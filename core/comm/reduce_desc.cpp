@@ -16,13 +16,13 @@ constexpr int64_t kPartAlign = 16;
 void check_reduce(const ReduceDesc& desc, DType result, const char* what) {
     check_wire(desc.wire, what);
     const OrderTraits& order = traits(desc.order);
-    if (order.may_be_native && desc.wire.scale != WireScale::none) {
+    if (order.may_be_native && desc.wire.is_quantized()) {
         fail(Code::unsupported,
              "%s: order %s adds in the wire's own type, and fp8 would be rounded at every hop (27 "
              "to 92 %% error at 64 ranks); use order rank",
              what, order.name);
     }
-    if (order.has_slots && desc.wire.scale == WireScale::tensor) {
+    if (order.has_slots && wire_scale(desc.wire) == WireScale::tensor) {
         fail(Code::unsupported,
              "%s: order %s promises the same bits for every number of ranks, but one scale a "
              "message depends on who gets what; use block scales",

@@ -12,7 +12,7 @@
 namespace mp::comm {
 namespace {
 
-SumPart part_at(char* data, int64_t count, const WireFormat& format) {
+SumPart part_at(char* data, int64_t count, const Format& format) {
     SumPart part;
     const bool has_scale = carries_scales(format);
     part.codes = data + (has_scale ? wire_scale_bytes(count, format) : 0);

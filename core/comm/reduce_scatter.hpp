@@ -23,7 +23,7 @@
 namespace mp::comm {
 
 struct ReduceDesc {
-    WireFormat wire;
+    Format wire = wire_format(DType::bf16);
     SumOrder order = SumOrder::rank;
     Accumulate accumulate = Accumulate::automatic;
     // tree, exact: contributions of all ranks together; rank r has those of slots_of(r). 0: one a rank.
@@ -40,11 +40,11 @@ void check_reduce(const ReduceDesc& desc, DType result, const char* what);
 // `total` elements in shares that begin at multiples of `align`; the last ones may be empty.
 std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align);
 
-// How the bytes that one rank sends another are laid out: sums over runs of its slots, each in its own form.
+// How the bytes that one rank sends another are laid out: sums over runs of its slots, each in its own format.
 struct MessageLayout {
     struct Part {
         SlotRun slots;
-        WireFormat format;
+        Format format;
         int64_t offset = 0; // a multiple of 16
     };
     std::vector<Part> parts;

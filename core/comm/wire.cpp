@@ -9,14 +9,6 @@
 namespace mp::comm {
 namespace {
 
-// Block scales are as fine as they may be: fp32 scales put the largest element on the largest code; powers of two are
-// rounded so that none saturates.
-Format codes_of(const WireFormat& wire) {
-    const auto rule =
-        wire.scale == WireScale::mx ? numerics::ScaleRule::mx_rceil : numerics::ScaleRule::current;
-    return {wire.dtype, wire_grid(wire), numerics::scale_policy(rule, wire.dtype)};
-}
-
 void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
                const PackOptions& options) {
     const auto bytes = static_cast<std::size_t>(bytes_of(to, source.count));
@@ -32,13 +24,13 @@ void pack_cast(Stream& stream, const TensorRef& source, DType to, void* wire,
     run_op(stream, op);
 }
 
-void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& format, void* wire,
+void pack_codes(Stream& stream, const TensorRef& source, const Format& format, void* wire,
                 const PackOptions& options) {
     Sink sink;
     sink.codes = {static_cast<char*>(wire) + wire_scale_bytes(source.count, format),
                   wire,
                   nullptr,
-                  codes_of(format),
+                  format,
                   1,
                   source.count};
     sink.rounding = options.rounding;
@@ -48,9 +40,9 @@ void pack_codes(Stream& stream, const TensorRef& source, const WireFormat& forma
 
 } // namespace
 
-std::string wire_text(const WireFormat& format) {
+std::string wire_text(const Format& format) {
     std::string name = dtype_name(format.dtype);
-    switch (format.scale) {
+    switch (wire_scale(format)) {
     case WireScale::tensor:
         return name + " with one scale";
     case WireScale::block:
@@ -72,29 +64,33 @@ void check_rounding(const numerics::Rounding& rounding, const char* what) {
     }
 }
 
-void check_wire(const WireFormat& format, const char* what) {
+void check_wire(const Format& format, const char* what) {
     const bool is_fp8 = mp::is_fp8(format.dtype);
     if (!is_fp8 && !is_high_precision(format.dtype)) {
         fail(Code::invalid_dtype, "%s: the wire carries fp32, fp16, bf16 or fp8, not %s", what,
              dtype_name(format.dtype));
     }
-    if (is_fp8 && format.scale == WireScale::none) {
+    if (is_fp8 && !format.is_quantized()) {
         fail(Code::invalid_argument,
              "%s: %s on the wire needs a scale: of the tensor, of blocks of 128, or of 32 (e8m0)",
              what, dtype_name(format.dtype));
     }
-    if (format.scale == WireScale::shared && format.dtype != DType::fp8_e4m3) {
+    if (is_fp8 && format != wire_format(format.dtype, wire_scale(format))) {
+        fail(Code::invalid_argument, "%s: the wire carries no such scales of %s", what,
+             dtype_name(format.dtype));
+    }
+    if (is_shared(format) && format.dtype != DType::fp8_e4m3) {
         fail(Code::invalid_argument, "%s: a scale that ranks share belongs to fp8_e4m3, not to %s",
              what, dtype_name(format.dtype));
     }
-    if (!is_fp8 && format.scale != WireScale::none) {
+    if (!is_fp8 && format.is_quantized()) {
         fail(Code::invalid_argument, "%s: %s on the wire has the range it needs and no scale", what,
              dtype_name(format.dtype));
     }
 }
 
 void pack(Stream& stream, const ArrayRef& source, int64_t first, int64_t count,
-          const WireFormat& format, void* wire, const PackOptions& options) {
+          const Format& format, void* wire, const PackOptions& options) {
     if (count == 0) {
         return;
     }
@@ -114,7 +110,7 @@ void pack(Stream& stream, const ArrayRef& source, int64_t first, int64_t count,
     }
 }
 
-void unpack(Stream& stream, const void* wire, int64_t count, const WireFormat& format,
+void unpack(Stream& stream, const void* wire, int64_t count, const Format& format,
             const TensorRef& destination) {
     if (count == 0) {
         return;
@@ -124,8 +120,8 @@ void unpack(Stream& stream, const void* wire, int64_t count, const WireFormat& f
     if (!carries_scales(format)) {
         pack_cast(stream, codes, destination.dtype, destination.data, {});
     } else {
-        const Format of = {format.dtype, wire_grid(format), {}};
-        quant::dequantize_matrix(stream, {codes.data, bytes, nullptr, of, 1, count}, destination);
+        quant::dequantize_matrix(stream, {codes.data, bytes, nullptr, format, 1, count},
+                                 destination);
     }
 }
 

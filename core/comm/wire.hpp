@@ -12,6 +12,7 @@
 
 namespace mp::comm {
 
+// How the codes of a message are scaled; the numbers of MP_COMM_SCALE_*.
 enum class WireScale : int32_t {
     none = 0,   // fp32, fp16, bf16: elements as they are
     tensor = 1, // fp8: one fp32 scale for each message
@@ -20,55 +21,70 @@ enum class WireScale : int32_t {
     shared = 4, // fp8: codes alone; all ranks know their scale (shard/shared_bucket.hpp)
 };
 
-struct WireFormat {
-    DType dtype = DType::bf16;
-    WireScale scale = WireScale::none;
-
-    constexpr bool operator==(const WireFormat&) const = default;
-};
+// Block scales are as fine as they may be. fp32 scales put the largest element on the largest code; powers of two are rounded so
+// that none saturates. Shared ones follow the rule msamp, and no others do.
+[[nodiscard]] constexpr Format wire_format(DType dtype, WireScale scale = WireScale::none) {
+    using numerics::scale_policy;
+    using numerics::ScaleRule;
+    switch (scale) {
+    case WireScale::tensor:
+        return {dtype, kTensorScale, scale_policy(ScaleRule::current, dtype)};
+    case WireScale::block:
+        return {dtype, kRowBlockScales, scale_policy(ScaleRule::current, dtype)};
+    case WireScale::mx:
+        return {dtype, kMxRowScales, scale_policy(ScaleRule::mx_rceil, dtype)};
+    case WireScale::shared:
+        return {dtype, kTensorScale, scale_policy(ScaleRule::msamp, dtype)};
+    case WireScale::none:
+        break;
+    }
+    return {dtype, {}, {}};
+}
+[[nodiscard]] constexpr WireScale wire_scale(const Format& format) {
+    if (!format.is_quantized()) {
+        return WireScale::none;
+    }
+    if (format.grid == kTensorScale) {
+        return format.policy.rule == numerics::ScaleRule::msamp ? WireScale::shared
+                                                                : WireScale::tensor;
+    }
+    return format.grid == kMxRowScales ? WireScale::mx : WireScale::block;
+}
+[[nodiscard]] constexpr bool is_shared(const Format& format) {
+    return wire_scale(format) == WireScale::shared;
+}
 
 // "bf16", "fp8_e4m3 with a scale for 128".
-std::string wire_text(const WireFormat& format);
+std::string wire_text(const Format& format);
 
 // Throws where type and scale do not belong together; `what` begins the message.
-void check_wire(const WireFormat& format, const char* what);
+void check_wire(const Format& format, const char* what);
 void check_rounding(const numerics::Rounding& rounding, const char* what);
 
 // Whether the codes have scales before them.
-[[nodiscard]] constexpr bool carries_scales(const WireFormat& format) {
-    return format.scale != WireScale::none && format.scale != WireScale::shared;
+[[nodiscard]] constexpr bool carries_scales(const Format& format) {
+    return format.is_quantized() && !is_shared(format);
 }
 
 // Over one row. Exists where a message carries scales.
-[[nodiscard]] constexpr ScaleGrid wire_grid(const WireFormat& format) {
-    switch (format.scale) {
-    case WireScale::tensor:
-        return kTensorScale;
-    case WireScale::block:
-        return kRowBlockScales;
-    case WireScale::mx:
-        return kMxRowScales;
-    case WireScale::none:
-    case WireScale::shared:
-        break;
-    }
-    return {};
+[[nodiscard]] constexpr ScaleGrid wire_grid(const Format& format) {
+    return carries_scales(format) ? format.grid : ScaleGrid{};
 }
 
 // Elements that share a scale, and therefore must not be split between ranks where results must not depend on their
 // number; 1 where nothing is shared, 0 where the whole message shares one.
-[[nodiscard]] constexpr int64_t wire_block(const WireFormat& format) {
+[[nodiscard]] constexpr int64_t wire_block(const Format& format) {
     return carries_scales(format) ? wire_grid(format).block_columns : 1;
 }
 
-[[nodiscard]] constexpr int64_t wire_scale_bytes(int64_t count, const WireFormat& format) {
+[[nodiscard]] constexpr int64_t wire_scale_bytes(int64_t count, const Format& format) {
     const ScaleGrid grid = wire_grid(format);
     return count == 0 || !carries_scales(format) ? 0
                                                  : grid.count(1, count) * dtype_size(grid.dtype);
 }
 
 // Exact: nothing else is sent for so many elements.
-[[nodiscard]] constexpr int64_t wire_bytes(int64_t count, const WireFormat& format) {
+[[nodiscard]] constexpr int64_t wire_bytes(int64_t count, const Format& format) {
     return wire_scale_bytes(count, format) + bytes_of(format.dtype, count);
 }
 
@@ -82,10 +98,10 @@ struct PackOptions {
 // so: bf16 and fp16 keep it (and overflow to infinity), fp8 makes it a NaN or an infinity, or a NaN of its
 // block's scale.
 void pack(Stream& stream, const ArrayRef& source, int64_t first, int64_t count,
-          const WireFormat& format, void* wire, const PackOptions& options = {});
+          const Format& format, void* wire, const PackOptions& options = {});
 
 // Enqueues the way back; the destination is fp32, fp16 or bf16 and is rounded to once. Any bytes are taken.
-void unpack(Stream& stream, const void* wire, int64_t count, const WireFormat& format,
+void unpack(Stream& stream, const void* wire, int64_t count, const Format& format,
             const TensorRef& destination);
 
 // Part of an array.

@@ -82,11 +82,9 @@ DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight, bool is_vec
                : weight.dtype;
 }
 
-comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe& recipe,
-                             const StateFormats& formats) {
+Format reduce_wire(const Format& wire, const recipe::Recipe& recipe, const StateFormats& formats) {
     const bool is_kept = recipe.grad.is_scaled() && !formats.grad.is_scaled();
-    return is_fp8(wire.dtype) && is_kept ? comm::WireFormat{DType::fp32, comm::WireScale::none}
-                                         : wire;
+    return is_fp8(wire.dtype) && is_kept ? comm::wire_format(DType::fp32) : wire;
 }
 
 namespace {
@@ -96,7 +94,7 @@ struct Planned {
     int64_t count = 0;
     StateFormat weight; // what the step keeps exactly
     StateFormats formats;
-    comm::WireFormat wire;
+    Format wire = comm::wire_format(DType::bf16);
     bool is_codes = false;
     StateFormat memory; // of the parameter itself
     DType gather = DType::none;
@@ -184,7 +182,7 @@ void visit_cut(const std::vector<Planned>& tensors, const shard::ShardingOptions
 // What every rank holds of a tensor, whoever owns its elements.
 void add_common(MemoryReport& report, const Planned& tensor, int32_t stage) {
     const int64_t all = tensor.count;
-    const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
+    const bool is_shared = comm::is_shared(tensor.wire);
     report.parameter_count += all;
     report.weight += format_bytes(tensor.memory, stage == 3 ? 0 : all);
     report.grad += format_bytes(tensor.formats.grad, stage >= 2 ? 0 : all);
@@ -198,7 +196,7 @@ void add_common(MemoryReport& report, const Planned& tensor, int32_t stage) {
 void add_own(MemoryReport& report, const Planned& tensor, int32_t stage, int64_t own) {
     const bool has_copy =
         stage == 3 || tensor.is_codes || (stage > 0 && tensor.gather != tensor.weight.dtype);
-    const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
+    const bool is_shared = comm::is_shared(tensor.wire);
     report.weight += has_copy ? format_bytes(tensor.weight, own) : 0;
     report.reduced_grad +=
         bytes_of(is_shared ? tensor.wire.dtype : DType::fp32, shard::with_gap(own));
@@ -266,9 +264,8 @@ bool adds_in_groups(const std::vector<Planned>& tensors, const shard::ShardingOp
     const int32_t groups = sharding.shard_ranks > 0 ? ranks / sharding.shard_ranks : 1;
     const int32_t slots = sharding.slots != 0 ? sharding.slots : ranks;
     return comm::traits(sharding.order).nests(slots, groups) &&
-           std::none_of(tensors.begin(), tensors.end(), [](const Planned& tensor) {
-               return tensor.wire.scale == comm::WireScale::shared;
-           });
+           std::none_of(tensors.begin(), tensors.end(),
+                        [](const Planned& tensor) { return comm::is_shared(tensor.wire); });
 }
 
 } // namespace
@@ -306,7 +303,7 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const Planne
     bool any_shared = false;
     for (const Planned& tensor : planned) {
         add_common(report, tensor, sharding.stage);
-        any_shared = any_shared || tensor.wire.scale == comm::WireScale::shared;
+        any_shared = any_shared || comm::is_shared(tensor.wire);
     }
     visit_cut(planned, sharding, sharers, [&](const Planned& tensor, int32_t shard, int64_t own) {
         if (shard == mine) {
@@ -331,7 +328,7 @@ PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const Pla
     const bool nests = adds_in_groups(planned, sharding, ranks);
     for (const Planned& tensor : planned) {
         traffic.gradients += gradient_traffic(tensor, sharding, ranks, nests);
-        const bool is_shared = tensor.wire.scale == comm::WireScale::shared;
+        const bool is_shared = comm::is_shared(tensor.wire);
         const double bytes =
             sharding.stage == 0
                 ? static_cast<double>(dtype_size(is_shared ? tensor.wire.dtype : DType::fp32))

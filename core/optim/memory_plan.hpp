@@ -69,8 +69,7 @@ DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight, bool is_vec
 
 // What a parameter's gradient is reduced in: `wire`, but in fp32 where that is fp8 and the recipe, whose gradients are
 // codes, keeps this one in high precision (MS-AMP's biases and norms).
-comm::WireFormat reduce_wire(const comm::WireFormat& wire, const recipe::Recipe& recipe,
-                             const StateFormats& formats);
+Format reduce_wire(const Format& wire, const recipe::Recipe& recipe, const StateFormats& formats);
 
 // A parameter before there is one.
 struct PlannedTensor {

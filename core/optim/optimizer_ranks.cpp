@@ -48,10 +48,9 @@ std::vector<shard::Common> settings_of(const recipe::Recipe& recipe,
     add("sharding.stage", s.stage);
     add("sharding.kind", s.kind);
     add("sharding.bucket_elements", s.bucket_elements);
-    settings.push_back(
-        {"sharding.wire_dtype or its scale",
-         static_cast<uint64_t>(s.wire.dtype) * 8 + static_cast<uint64_t>(s.wire.scale),
-         comm::wire_text(s.wire)});
+    settings.push_back({"sharding.wire_dtype or its scale",
+                        static_cast<uint64_t>(shard::bucket_kind(s.wire)),
+                        comm::wire_text(s.wire)});
     add("sharding.order", s.order);
     add("sharding.slots", s.slots);
     add("sharding.shard_ranks", s.shard_ranks);

@@ -15,20 +15,16 @@ constexpr std::size_t kMostInFlight = 3;
 ArrayRef source_of(const Tensor& gradient) { return slice_of(gradient); }
 
 // What a contribution is staged in: the wire's type where that is a plain one.
-DType staging_dtype(const comm::WireFormat& wire) {
-    return wire.scale == comm::WireScale::none ? wire.dtype : DType::fp32;
-}
-
-bool is_shared(const comm::WireFormat& wire) { return wire.scale == comm::WireScale::shared; }
+DType staging_dtype(const Format& wire) { return !wire.is_quantized() ? wire.dtype : DType::fp32; }
 
 // What sums lie in.
-DType sum_dtype(const comm::WireFormat& wire) { return is_shared(wire) ? wire.dtype : DType::fp32; }
+DType sum_dtype(const Format& wire) { return comm::is_shared(wire) ? wire.dtype : DType::fp32; }
 
-std::vector<bool> shares_of(const std::vector<comm::WireFormat>& wires) {
+std::vector<bool> shares_of(const std::vector<Format>& wires) {
     std::vector<bool> shares;
     shares.reserve(wires.size());
-    for (const comm::WireFormat& wire : wires) {
-        shares.push_back(is_shared(wire));
+    for (const Format& wire : wires) {
+        shares.push_back(comm::is_shared(wire));
     }
     return shares;
 }
@@ -207,7 +203,7 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
         unsigned char* at = base + bytes_of(dtype, bucket.offsets[i]);
         if (gradient.has_memory()) {
             comm::pack(stream, source_of(gradient), slice.start, slice.count,
-                       {dtype, comm::WireScale::none}, at);
+                       comm::wire_format(dtype), at);
         } else {
             zero(stream, at, bytes_of(dtype, slice.count)); // nobody wrote it
         }
@@ -264,7 +260,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     load.bucket = index;
     load.staged = staging_dtype(bucket.wire);
     load.counts = &bucket.counts;
-    if (is_shared(bucket.wire)) {
+    if (comm::is_shared(bucket.wire)) {
         load.shared = std::make_unique<SharedBucket>(
             stream, comm_, scales_,
             SharedBucket::Layout{&plan_.buckets()[static_cast<std::size_t>(index)], &bucket.slices,

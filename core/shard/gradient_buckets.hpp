@@ -21,7 +21,7 @@
 namespace mp::shard {
 
 struct GradientForm {
-    std::vector<comm::WireFormat> wires; // by parameter; a bucket's are all the same
+    std::vector<Format> wires; // by parameter; a bucket's are all the same
     comm::SumOrder order = comm::SumOrder::rank;
     int32_t slots = 0; // tree, exact: microbatches of all ranks together; 0: one a rank
     // Ranks whose sums are added too, in fp32, so that all of them have the same. Null: nobody's. Nothing else uses it.
@@ -68,7 +68,7 @@ class GradientBuckets {
 
   private:
     struct Bucket {
-        comm::WireFormat wire;
+        Format wire = comm::wire_format(DType::bf16);
         int64_t first_sum = 0;            // byte of sums_
         std::vector<ShardSlice> slices;   // as they are staged, by the rank of `comm` they go to
         std::vector<int64_t> offsets;     // of each, in elements of the whole bucket

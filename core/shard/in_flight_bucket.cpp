@@ -123,7 +123,7 @@ void InFlightBucket::begin_second_level(Stream& stream) {
 
 void InFlightBucket::begin_replicas(Stream& stream) {
     comm::ReduceDesc desc;
-    desc.wire = {DType::fp32, comm::WireScale::none};
+    desc.wire = comm::wire_format(DType::fp32);
     desc.order = desc_.order;
     desc.site = "sums of the other replicas";
     const ArrayRef own = plain_array(result_);

@@ -19,8 +19,8 @@ namespace mp::shard {
 struct ShardedTensor {
     std::shared_ptr<Tensor> param;
     std::shared_ptr<Tensor> grad;
-    DType gather = DType::none; // what its weight is gathered in
-    comm::WireFormat wire;      // what its gradient is reduced in
+    DType gather = DType::none;                   // what its weight is gathered in
+    Format wire = comm::wire_format(DType::bf16); // what its gradient is reduced in
     // Not none: `param` is fp8 codes for use only, and its owner keeps the exact slice in this type.
     DType exact = DType::none;
     std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param

@@ -29,9 +29,8 @@ std::vector<int32_t> kinds_of(const std::vector<ShardedTensor>& tensors) {
 }
 
 bool shares_scales(const std::vector<ShardedTensor>& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(), [](const ShardedTensor& tensor) {
-        return tensor.wire.scale == comm::WireScale::shared;
-    });
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [](const ShardedTensor& tensor) { return comm::is_shared(tensor.wire); });
 }
 
 std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTensor>& tensors) {
@@ -75,8 +74,8 @@ template <typename Body> void or_abandon(const ShardGroups& groups, const Body& 
 
 } // namespace
 
-int32_t bucket_kind(const comm::WireFormat& wire) noexcept {
-    return static_cast<int32_t>(wire.dtype) * 8 + static_cast<int32_t>(wire.scale);
+int32_t bucket_kind(const Format& wire) noexcept {
+    return static_cast<int32_t>(wire.dtype) * 8 + static_cast<int32_t>(comm::wire_scale(wire));
 }
 
 void check_sharding(const ShardingOptions& options, int32_t ranks) {
@@ -101,7 +100,7 @@ void check_sharding(const ShardingOptions& options, int32_t ranks) {
              "already, nor with order tree or exact, as sums of a node are rounded to the wire",
              options.node_ranks);
     }
-    if (options.node_ranks > 0 && options.wire.scale == comm::WireScale::shared) {
+    if (options.node_ranks > 0 && comm::is_shared(options.wire)) {
         fail(Code::unsupported,
              "sharding: node_ranks %d does not go with a scale that ranks share, as the sums of a "
              "node are rounded to the wire; use block scales",
@@ -135,8 +134,7 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                                              plan_, tensors_, progress_.messages());
         for (const ShardedTensor& tensor : tensors_) {
             if (options_.stage == 0) {
-                const DType sums =
-                    tensor.wire.scale == comm::WireScale::shared ? tensor.wire.dtype : DType::fp32;
+                const DType sums = comm::is_shared(tensor.wire) ? tensor.wire.dtype : DType::fp32;
                 full_sums_.push_back(std::make_shared<Tensor>(context, stream, sums,
                                                               Shape{{tensor.param->count()}, 1}));
             }

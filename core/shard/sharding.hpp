@@ -28,7 +28,7 @@ struct ShardingOptions {
     int32_t stage = 1;
     ShardKind kind = ShardKind::flat;
     int64_t bucket_elements = int64_t{1} << 24;
-    comm::WireFormat wire = {DType::fp32, comm::WireScale::none};
+    Format wire = comm::wire_format(DType::fp32);
     comm::SumOrder order = comm::SumOrder::rank;
     int32_t slots = 0;
     int32_t shard_ranks = 0;     // of a group, see ShardGroups; 0: all
@@ -42,7 +42,7 @@ struct ShardingOptions {
 void check_sharding(const ShardingOptions& options, int32_t ranks);
 
 // Parameters with one wire may share a bucket.
-int32_t bucket_kind(const comm::WireFormat& wire) noexcept;
+int32_t bucket_kind(const Format& wire) noexcept;
 
 // What ranks must have in common before the first gradient moves: a name for messages, the value or its hash, and what to
 // show of it where a number tells nothing.

@@ -89,8 +89,7 @@ void SharedBucket::write_slots(Stream& stream, const std::vector<float>& multipl
 
 void SharedBucket::quantize(Stream& stream, const TensorRef& source, std::size_t place, void* codes,
                             numerics::QuantStats* stats) const {
-    constexpr Format kFormat = {kCodes, kTensorScale,
-                                numerics::scale_policy(numerics::ScaleRule::msamp, kCodes)};
+    constexpr Format kFormat = comm::wire_format(kCodes, comm::WireScale::shared);
     Sink sink;
     sink.codes = {codes, unused_scale_->data(), nullptr, kFormat, 1, source.count};
     sink.tracking.slot = static_cast<numerics::DelayedSlot*>(slots_->data()) + place;

@@ -15,7 +15,7 @@ int64_t slice_bytes(const GatherTarget& target, int64_t count) {
     return (codes + scale + kAlign - 1) / kAlign * kAlign;
 }
 
-comm::WireFormat plain(DType dtype) { return {dtype, comm::WireScale::none}; }
+Format plain(DType dtype) { return comm::wire_format(dtype); }
 
 void copy(Stream& stream, void* to, const void* from, int64_t bytes) {
     if (bytes > 0 && to != from) {

@@ -204,9 +204,9 @@ TEST(ProgressThread, ChangesNoBit) {
 }
 
 TEST(ProgressThread, ChangesNoBitOfOtherWiresAndOrders) {
-    for (const comm::WireFormat& wire : {comm::WireFormat{DType::bf16, comm::WireScale::none},
-                                         comm::WireFormat{DType::fp8_e4m3, comm::WireScale::block},
-                                         comm::WireFormat{DType::fp8_e5m2, comm::WireScale::mx}}) {
+    for (const Format& wire : {comm::wire_format(DType::bf16),
+                               comm::wire_format(DType::fp8_e4m3, comm::WireScale::block),
+                               comm::wire_format(DType::fp8_e5m2, comm::WireScale::mx)}) {
         for (const comm::SumOrder order :
              {comm::SumOrder::rank, comm::SumOrder::tree, comm::SumOrder::exact}) {
             SCOPED_TRACE(comm::wire_text(wire) + ", order " + comm::order_name(order));

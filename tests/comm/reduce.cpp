@@ -21,16 +21,15 @@ using comm::AllReduce;
 using comm::ReduceDesc;
 using comm::ReduceScatter;
 using comm::SumOrder;
-using comm::WireFormat;
 using comm::WireScale;
 
-constexpr WireFormat kFp32 = {DType::fp32, WireScale::none};
-constexpr WireFormat kBf16 = {DType::bf16, WireScale::none};
-constexpr WireFormat kFp16 = {DType::fp16, WireScale::none};
-constexpr WireFormat kBlocks = {DType::fp8_e4m3, WireScale::block};
-constexpr WireFormat kMx = {DType::fp8_e5m2, WireScale::mx};
-constexpr WireFormat kTensor = {DType::fp8_e4m3, WireScale::tensor};
-constexpr WireFormat kFormats[] = {kFp32, kBf16, kFp16, kBlocks, kMx, kTensor};
+constexpr Format kFp32 = comm::wire_format(DType::fp32);
+constexpr Format kBf16 = comm::wire_format(DType::bf16);
+constexpr Format kFp16 = comm::wire_format(DType::fp16);
+constexpr Format kBlocks = comm::wire_format(DType::fp8_e4m3, WireScale::block);
+constexpr Format kMx = comm::wire_format(DType::fp8_e5m2, WireScale::mx);
+constexpr Format kTensor = comm::wire_format(DType::fp8_e4m3, WireScale::tensor);
+constexpr Format kFormats[] = {kFp32, kBf16, kFp16, kBlocks, kMx, kTensor};
 constexpr int64_t kSizes[] = {0, 1, 7, 127, 128, 129, 16385};
 
 // One reduction by `ranks` ranks; the shards one after another.
@@ -84,9 +83,9 @@ Values reduced(const Case& run, int32_t ranks, int64_t* bytes = nullptr) {
 
 // What one element is after it went over the wire in a message that begins at `first` and has `count`. Written
 // without the library's pack().
-float on_wire(const WireFormat& format, int32_t slot, int64_t first, int64_t count, int64_t i) {
+float on_wire(const Format& format, int32_t slot, int64_t first, int64_t count, int64_t i) {
     const float x = gradient_at(slot, i);
-    if (format.scale == WireScale::none) {
+    if (!format.is_quantized()) {
         Values one(format.dtype, 1);
         one.set(0, x);
         return one.get(0);
@@ -97,8 +96,8 @@ float on_wire(const WireFormat& format, int32_t slot, int64_t first, int64_t cou
     for (int64_t j = begin; j < std::min(begin + width, first + count); ++j) {
         amax = std::max(amax, std::fabs(gradient_at(slot, j)));
     }
-    const auto rule = format.scale == WireScale::mx ? numerics::ScaleRule::mx_rceil
-                                                    : numerics::ScaleRule::current;
+    const auto rule = comm::wire_scale(format) == WireScale::mx ? numerics::ScaleRule::mx_rceil
+                                                                : numerics::ScaleRule::current;
     const numerics::BlockScale scale =
         numerics::block_scale(numerics::scale_policy(rule, format.dtype), amax, 1.0F, 0.0F);
     Values code(format.dtype, 1);
@@ -108,7 +107,7 @@ float on_wire(const WireFormat& format, int32_t slot, int64_t first, int64_t cou
 }
 
 TEST(ReduceScatter, AddsByRankWhatTheWireCarries) {
-    for (const WireFormat& format : kFormats) {
+    for (const Format& format : kFormats) {
         for (const int32_t ranks : {1, 2, 3, 5}) {
             for (const int64_t total : {int64_t{0}, int64_t{1}, int64_t{129}, int64_t{1000}}) {
                 Case run;
@@ -136,7 +135,7 @@ TEST(ReduceScatter, AddsByRankWhatTheWireCarries) {
 }
 
 TEST(ReduceScatter, DoesNotDependOnThreadsBackendsOrBuckets) {
-    for (const WireFormat& format : kFormats) {
+    for (const Format& format : kFormats) {
         Case run;
         run.desc.wire = format;
         run.total = 40000;
@@ -147,7 +146,7 @@ TEST(ReduceScatter, DoesNotDependOnThreadsBackendsOrBuckets) {
         run.backend = "reference";
         run.threads = 1;
         EXPECT_EQ(reduced(run, 3), once) << comm::wire_text(format);
-        if (format.scale == WireScale::tensor) {
+        if (comm::wire_scale(format) == WireScale::tensor) {
             continue; // a scale for each message
         }
         run.backend = "host";
@@ -169,7 +168,7 @@ TEST(ReduceScatter, DoesNotDependOnThreadsBackendsOrBuckets) {
 class ForEveryNumberOfRanks : public ::testing::TestWithParam<SumOrder> {};
 
 TEST_P(ForEveryNumberOfRanks, GivesTheSameBits) {
-    for (const WireFormat& format : {kFp32, kBf16, kFp16, kBlocks, kMx}) {
+    for (const Format& format : {kFp32, kBf16, kFp16, kBlocks, kMx}) {
         for (const int32_t slots : {8, 11}) {
             Case run;
             run.desc.wire = format;
@@ -278,7 +277,7 @@ TEST(ReduceScatter, AddsInFp64) {
 TEST(ReduceScatter, SendsTheBytesOfARing) {
     constexpr int64_t kTotal = 8 * 1280;
     const struct {
-        WireFormat format;
+        Format format = comm::wire_format(DType::bf16);
         double bytes;
     } rows[] = {{kFp32, 4.0},
                 {kBf16, 2.0},
@@ -314,12 +313,12 @@ TEST(AllReduce, IsExactWhereEverySumFits) {
     const auto value = [](int32_t rank, int64_t i) {
         return static_cast<float>((static_cast<int64_t>(rank) * 31 + i * 7) % 15 - 7);
     };
-    for (const WireFormat& format : kFormats) {
+    for (const Format& format : kFormats) {
         for (const SumOrder order :
              {SumOrder::rank, SumOrder::tree, SumOrder::exact, SumOrder::fast}) {
-            const bool is_fp8 = format.scale != WireScale::none;
-            if ((order == SumOrder::fast && is_fp8) || format.scale == WireScale::tensor ||
-                format == kBlocks) {
+            const bool is_fp8 = format.is_quantized();
+            if ((order == SumOrder::fast && is_fp8) ||
+                comm::wire_scale(format) == WireScale::tensor || format == kBlocks) {
                 continue; // refused, or scales that are no powers of two
             }
             run_ranks(4, [&](Communicator& comm) {
@@ -350,7 +349,7 @@ TEST(AllReduce, IsExactWhereEverySumFits) {
 }
 
 TEST(AllReduce, GivesEveryRankTheSameAlsoThroughFp8) {
-    for (const WireFormat& gather : {kFp32, kBf16, kBlocks, kMx}) {
+    for (const Format& gather : {kFp32, kBf16, kBlocks, kMx}) {
         for (const DType to : {DType::fp32, DType::bf16}) {
             std::vector<Values> results(3);
             int64_t bytes = 0;
@@ -420,7 +419,7 @@ TEST(AllReduce, LeavesFastSumsToATransportThatAdds) {
     Values sum(DType::fp32, 300);
     AllReduce reduce(comm, *stream);
     const ArrayRef from = plain_array(source.ref());
-    for (const WireFormat& format : {kFp32, kBf16}) {
+    for (const Format& format : {kFp32, kBf16}) {
         for (const SumOrder order : {SumOrder::fast, SumOrder::rank}) {
             sums = 0;
             ReduceDesc desc;
@@ -437,9 +436,9 @@ TEST(AllReduce, LeavesFastSumsToATransportThatAdds) {
 
 TEST(ReduceScatter, SeesWhatOneRankHas) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    for (const WireFormat& format : kFormats) {
+    for (const Format& format : kFormats) {
         for (const SumOrder order : {SumOrder::rank, SumOrder::tree, SumOrder::exact}) {
-            if (order != SumOrder::rank && format.scale == WireScale::tensor) {
+            if (order != SumOrder::rank && comm::wire_scale(format) == WireScale::tensor) {
                 continue;
             }
             for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
@@ -505,7 +504,7 @@ TEST(ReduceScatter, ReadsScaledCodes) {
 
 // Unbiased, the same for every cut of the elements, and another draw on every rank.
 TEST(ReduceScatter, RoundsToTheWireByTheLogicalElement) {
-    for (const WireFormat& format : {kBf16, kBlocks}) {
+    for (const Format& format : {kBf16, kBlocks}) {
         Case run;
         run.desc.wire = format;
         run.desc.rounding = {true, 7, 8, 9};
@@ -607,11 +606,11 @@ TEST(ReduceScatter, RefusesWithTheReason) {
     desc.order = SumOrder::fast;
     expect("every hop");
     desc = {};
-    desc.wire = {DType::fp8_e4m3, WireScale::none};
+    desc.wire = comm::wire_format(DType::fp8_e4m3);
     expect("needs a scale");
-    desc.wire = {DType::bf16, WireScale::block};
+    desc.wire = comm::wire_format(DType::bf16, WireScale::block);
     expect("no scale");
-    desc.wire = {DType::int8, WireScale::block};
+    desc.wire = comm::wire_format(DType::int8, WireScale::block);
     expect("int8");
     desc.wire = kTensor;
     EXPECT_EQ(refusal(desc), "");

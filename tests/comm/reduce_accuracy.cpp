@@ -20,13 +20,12 @@ namespace mp::test {
 namespace {
 
 using comm::ReduceDesc;
-using comm::WireFormat;
 using comm::WireScale;
 
 constexpr int64_t kHalf = 8192;
 constexpr int64_t kCount = 2 * kHalf;
-constexpr WireFormat kBf16 = {DType::bf16, WireScale::none};
-constexpr WireFormat kBlocks = {DType::fp8_e4m3, WireScale::block};
+constexpr Format kBf16 = comm::wire_format(DType::bf16);
+constexpr Format kBlocks = comm::wire_format(DType::fp8_e4m3, WireScale::block);
 
 struct Errors {
     double correlated;
@@ -126,10 +125,10 @@ Round e4m3(const std::vector<std::vector<float>>& gradients, float room) {
 // ---- ours
 
 struct Ours {
-    WireFormat wire;
+    Format wire = comm::wire_format(DType::bf16);
     DType result = DType::fp32;
-    int32_t node_ranks = 0;             // inside nodes first, then between them
-    const WireFormat* gather = nullptr; // all-reduce, and what the sums are gathered as
+    int32_t node_ranks = 0;         // inside nodes first, then between them
+    const Format* gather = nullptr; // all-reduce, and what the sums are gathered as
 };
 
 void reduce(Communicator& comm, const Ours& how, const ArrayRef& source, Values& shard,

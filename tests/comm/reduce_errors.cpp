@@ -17,11 +17,10 @@
 namespace mp::test {
 namespace {
 
-using comm::WireFormat;
 using comm::WireScale;
 
 constexpr int64_t kCount = 16384;
-constexpr WireFormat kBlocks = {DType::fp8_e4m3, WireScale::block};
+constexpr Format kBlocks = comm::wire_format(DType::fp8_e4m3, WireScale::block);
 
 double uniform(uint64_t key) {
     return (static_cast<double>(numerics::splitmix64(key) >> 11) + 0.5) * 0x1p-53;
@@ -72,14 +71,14 @@ class Ranks {
     }
 
     // All contributions in the wire's form, added by rank in fp32, and what is published after.
-    Errors all_to_all(const WireFormat& wire, const WireFormat& out) {
+    Errors all_to_all(const Format& wire, const Format& out) {
         std::vector<std::vector<char>> forms;
         std::vector<SumPart> parts;
         for (Values& array : arrays_) {
             forms.emplace_back(static_cast<std::size_t>(comm::wire_bytes(kCount, wire)));
             char* form = forms.back().data();
             comm::pack(*stream_, plain_array(array.ref()), 0, kCount, wire, form);
-            const bool has_scale = wire.scale != WireScale::none;
+            const bool has_scale = wire.is_quantized();
             parts.push_back({form + comm::wire_scale_bytes(kCount, wire),
                              has_scale ? form : nullptr, wire.dtype, parts.empty() ? 0 : 1});
         }
@@ -171,8 +170,8 @@ void about(const Errors& found, const Errors& figure, const char* what) {
     print(found, what);
 }
 
-constexpr WireFormat kBf16 = {DType::bf16, WireScale::none};
-constexpr WireFormat kFp32 = {DType::fp32, WireScale::none};
+constexpr Format kBf16 = comm::wire_format(DType::bf16);
+constexpr Format kFp32 = comm::wire_format(DType::fp32);
 
 TEST(ReduceErrors, OfBf16) {
     Ranks eight(8, true);

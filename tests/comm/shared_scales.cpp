@@ -14,13 +14,12 @@
 namespace mp::test {
 namespace {
 
-using comm::WireFormat;
 using comm::WireScale;
 using Codes = std::vector<uint8_t>;
 using Floats = std::vector<float>;
 
-constexpr WireFormat kShared = {DType::fp8_e4m3, WireScale::shared};
-constexpr WireFormat kFp32 = {DType::fp32, WireScale::none};
+constexpr Format kShared = comm::wire_format(DType::fp8_e4m3, WireScale::shared);
+constexpr Format kFp32 = comm::wire_format(DType::fp32);
 
 // The gradients of one rank on their way.
 class Buckets {

@@ -111,7 +111,7 @@ TEST_P(ZeroOrder, NoNumberOfRanksChangesABit) {
         run.slots = run.sharding.slots = 8;
         run.sharding.order = GetParam();
         if (run.recipe.weight == DType::bf16) {
-            run.sharding.wire = {DType::bf16, comm::WireScale::none};
+            run.sharding.wire = comm::wire_format(DType::bf16);
         }
         const Outcome expected = train(1, run)[0];
         for (const int32_t ranks : {2, 3, 4, 8}) {
@@ -280,7 +280,7 @@ TEST(Zero, WireBytesAreTheFormulas) {
                                    shard::ShardKind::flat, int64_t{1} << 40);
         run.max_grad_norm = 0.0;
         if (is_bf16) {
-            run.sharding.wire = {DType::bf16, comm::WireScale::none};
+            run.sharding.wire = comm::wire_format(DType::bf16);
         }
         int64_t sent = 0;
         int64_t elements = 0;

@@ -88,9 +88,7 @@ TEST(ZeroFaults, RanksThatDifferAreNamed) {
         {"sharding.check_every", [](Training& t) { t.sharding.check_every = 7; }},
         {"sharding.node_ranks", [](Training& t) { t.sharding.node_ranks = 2; }},
         {"sharding.wire_dtype or its scale",
-         [](Training& t) {
-             t.sharding.wire = {DType::bf16, comm::WireScale::none};
-         }},
+         [](Training& t) { t.sharding.wire = comm::wire_format(DType::bf16); }},
     };
     for (const auto& [name, difference] : differences) {
         expect_mismatch(statuses_of([&, change = difference](

@@ -86,7 +86,7 @@ TEST(ZeroHybrid, TreeAndExactDoNotSeeTheGroups) {
         Training run = training_of("bf16_pure_sr", 1, 0);
         run.slots = run.sharding.slots = 8;
         run.sharding.order = order;
-        run.sharding.wire = {DType::bf16, comm::WireScale::none};
+        run.sharding.wire = comm::wire_format(DType::bf16);
         const Outcome expected = train(1, run)[0];
         for (const Layout layout : {Layout{2, 1}, Layout{4, 2}, Layout{6, 3}, Layout{6, 2},
                                     Layout{8, 4}, Layout{8, 2}, Layout{3, 1}}) {

@@ -18,8 +18,8 @@ Training training_of(DType wire, int32_t stage, int32_t node_ranks,
     run.sharding.node_ranks = node_ranks;
     run.sharding.kind = kind;
     run.sharding.bucket_elements = 60000;
-    run.sharding.wire = {wire,
-                         wire == DType::fp8_e4m3 ? comm::WireScale::block : comm::WireScale::none};
+    run.sharding.wire = comm::wire_format(wire, wire == DType::fp8_e4m3 ? comm::WireScale::block
+                                                                        : comm::WireScale::none);
     return run;
 }
 

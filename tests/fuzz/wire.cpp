@@ -16,11 +16,15 @@ namespace {
 
 using namespace mp;
 
-constexpr comm::WireFormat kFormats[] = {
-    {DType::fp32, comm::WireScale::none},      {DType::bf16, comm::WireScale::none},
-    {DType::fp16, comm::WireScale::none},      {DType::fp8_e4m3, comm::WireScale::block},
-    {DType::fp8_e5m2, comm::WireScale::mx},    {DType::fp8_e4m3, comm::WireScale::tensor},
-    {DType::fp8_e5m2, comm::WireScale::block}, {DType::int64, comm::WireScale::none},
+constexpr Format kFormats[] = {
+    comm::wire_format(DType::fp32),
+    comm::wire_format(DType::bf16),
+    comm::wire_format(DType::fp16),
+    comm::wire_format(DType::fp8_e4m3, comm::WireScale::block),
+    comm::wire_format(DType::fp8_e5m2, comm::WireScale::mx),
+    comm::wire_format(DType::fp8_e4m3, comm::WireScale::tensor),
+    comm::wire_format(DType::fp8_e5m2, comm::WireScale::block),
+    comm::wire_format(DType::int64),
 };
 
 using mp::fuzz::require;
@@ -105,7 +109,7 @@ void compare(SumPartsDesc op, const std::vector<SumPart>& parts, Input& input) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     Input input(data, size);
-    const comm::WireFormat& format = kFormats[input.below(8)];
+    const Format& format = kFormats[input.below(8)];
     SumPartsDesc op{};
     op.mode = static_cast<SumMode>(input.below(4));
     op.count = input.below(700);
@@ -125,7 +129,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
         part.dtype = format.dtype;
         memory.push_back(input.bytes(bytes_of(format.dtype, op.count)));
         part.codes = memory.back().get();
-        if (format.scale != comm::WireScale::none) {
+        if (format.is_quantized()) {
             memory.push_back(input.bytes(comm::wire_scale_bytes(op.count, format)));
             part.scale_inv = memory.back().get();
         }

@@ -42,7 +42,7 @@ bool is_all_finished(TestModel& test_model) {
 Training invariant_training(comm::SumOrder order) {
     Training run;
     run.recipe = recipe::find_preset("bf16_pure_sr").recipe;
-    run.sharding.wire = {DType::bf16, comm::WireScale::none};
+    run.sharding.wire = comm::wire_format(DType::bf16);
     run.sharding.bucket_elements = 30000;
     run.sharding.order = order;
     if (comm::has_slots(order)) {
@@ -200,9 +200,7 @@ std::string zero_disagrees(const Settings& settings) {
     } differences[] = {
         {[](Training& run) { run.recipe = recipe::find_preset("bf16_pure").recipe; },
          "disagree in the recipe's"},
-        {[](Training& run) {
-             run.sharding.wire = {DType::bf16, comm::WireScale::none};
-         },
+        {[](Training& run) { run.sharding.wire = comm::wire_format(DType::bf16); },
          "sharding.wire_dtype"},
         {[](Training& run) { run.sharding.bucket_elements = 1; }, "sharding.bucket_elements"},
     };
