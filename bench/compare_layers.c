@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Times quantizers and layers, when asked: the same half of compare_steps.py for these (--program compare_layers.c). It uses
- * what versions since a5b2a5b have.
- *     compare_layers THREADS       first writes the number of rows and their names
- *     reads  ROW MINIMUM_SECONDS   writes  SECONDS, the shortest of those that fit into that time */
-#include <mixedprec.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
+ * what versions since a5b2a5b have. */
+#include "compare.h"
 
 enum { QUANTIZE, TURNED, DEQUANTIZE, LAYER };
 
@@ -54,13 +48,6 @@ static Row rows[] = {
     RECIPES(2048, 1024, 1024, ", 2048 rows, 1024 to 1024"),
     RECIPES(8192, 1024, 128, ", 8192 rows, 1024 to 128"),
 };
-
-static void check(mp_status status, const char* what) {
-    if (status < 0) {
-        fprintf(stderr, "%s: %s\n", what, mp_last_error_message());
-        exit(1);
-    }
-}
 
 static mp_tensor_desc shape(int32_t dtype, int64_t height, int64_t width) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
@@ -122,7 +109,8 @@ static void prepare_layer(mp_context* context, Row* row) {
     mp_recipe_destroy(recipe);
 }
 
-static void prepare(mp_context* context, Row* row) {
+static void prepare(mp_context* context, int index) {
+    Row* row = &rows[index];
     row->x = make(context, row->dtype, row->rows, row->in);
     if (row->kind == LAYER) {
         prepare_layer(context, row);
@@ -131,7 +119,9 @@ static void prepare(mp_context* context, Row* row) {
     }
 }
 
-static void run(const Row* row) {
+static void run(mp_context* context, int index) {
+    const Row* row = &rows[index];
+    (void)context;
     if (row->kind == LAYER) {
         check(mp_linear_forward(row->layer, NULL, row->x, row->y), row->name);
         check(mp_linear_backward(row->layer, NULL, row->dy, row->dx, row->dw, NULL, 0), row->name);
@@ -143,40 +133,9 @@ static void run(const Row* row) {
     }
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static void print_name(int row) { fputs(rows[row].name, stdout); }
 
 int main(int argc, char** argv) {
-    const int count = (int)(sizeof rows / sizeof *rows);
-    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    mp_context* context = NULL;
-    int index = 0;
-    double seconds = 0.0;
-    desc.num_threads = argc > 1 ? atoi(argv[1]) : 0;
-    check(mp_context_create(&desc, &context), "mp_context_create");
-    printf("%d\n", count);
-    for (int i = 0; i < count; ++i) {
-        printf("%s\n", rows[i].name);
-    }
-    fflush(stdout);
-    while (scanf("%d %lf", &index, &seconds) == 2 && index >= 0 && index < count) {
-        double shortest = 1e30;
-        if (rows[index].x == NULL) {
-            prepare(context, &rows[index]);
-        }
-        const double end = now() + seconds;
-        do {
-            const double begin = now();
-            run(&rows[index]);
-            const double taken = now() - begin;
-            shortest = taken < shortest ? taken : shortest;
-        } while (now() < end);
-        printf("%.9e\n", shortest);
-        fflush(stdout);
-    }
-    mp_context_destroy(context);
-    return 0;
+    const Program program = {(int)(sizeof rows / sizeof *rows), print_name, prepare, run};
+    return serve(&program, argc, argv);
 }

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Times casts and matrix products, when asked: the same half of compare_steps.py for these operations
- * (--program compare_ops.c). It uses what versions since f8a71ef have.
- *     compare_ops THREADS          first writes the number of rows and their names
- *     reads  ROW MINIMUM_SECONDS   writes  SECONDS, the shortest of those that fit into that time */
-#include <mixedprec.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
+ * (--program compare_ops.c). It uses what versions since f8a71ef have. */
+#include "compare.h"
 
 #ifdef MP_STEP_ARGS_INIT /* since then the queue is the second argument */
 #define CAST(source, destination, desc) mp_tensor_cast(source, NULL, destination, desc)
@@ -50,13 +44,6 @@ static Row rows[] = {
     PRODUCTS(768, 3072, 1024, MP_GEMM_TRANS_A, "768 x 3072 x 1024, A transposed"),
 };
 
-static void check(mp_status status, const char* what) {
-    if (status < 0) {
-        fprintf(stderr, "%s: %s\n", what, mp_last_error_message());
-        exit(1);
-    }
-}
-
 /* Of small numbers, none of them subnormal. */
 static mp_tensor* make(mp_context* context, int32_t dtype, int64_t rows_, int64_t columns) {
     const int64_t count = rows_ * columns;
@@ -83,7 +70,8 @@ static mp_tensor* make(mp_context* context, int32_t dtype, int64_t rows_, int64_
     return tensor;
 }
 
-static void prepare(mp_context* context, Row* row) {
+static void prepare(mp_context* context, int index) {
+    Row* row = &rows[index];
     mp_gemm_desc desc = MP_GEMM_DESC_INIT;
     const int trans_a = (row->flags & MP_GEMM_TRANS_A) != 0;
     const int trans_b = (row->flags & MP_GEMM_TRANS_B) != 0;
@@ -104,7 +92,9 @@ static void prepare(mp_context* context, Row* row) {
     check(mp_gemm_create(context, &desc, &row->gemm), "mp_gemm_create");
 }
 
-static void run(const Row* row) {
+static void run(mp_context* context, int index) {
+    const Row* row = &rows[index];
+    (void)context;
     if (row->k == 0) {
         mp_cast_desc desc = MP_CAST_DESC_INIT;
         desc.rounding = row->flags != 0 ? MP_ROUND_STOCHASTIC : MP_ROUND_NEAREST;
@@ -114,40 +104,9 @@ static void run(const Row* row) {
     }
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static void print_name(int row) { fputs(rows[row].name, stdout); }
 
 int main(int argc, char** argv) {
-    const int count = (int)(sizeof rows / sizeof *rows);
-    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    mp_context* context = NULL;
-    int index = 0;
-    double seconds = 0.0;
-    desc.num_threads = argc > 1 ? atoi(argv[1]) : 0;
-    check(mp_context_create(&desc, &context), "mp_context_create");
-    printf("%d\n", count);
-    for (int i = 0; i < count; ++i) {
-        printf("%s\n", rows[i].name);
-    }
-    fflush(stdout);
-    while (scanf("%d %lf", &index, &seconds) == 2 && index >= 0 && index < count) {
-        double shortest = 1e30;
-        if (rows[index].a == NULL) {
-            prepare(context, &rows[index]);
-        }
-        const double end = now() + seconds;
-        do {
-            const double begin = now();
-            run(&rows[index]);
-            const double taken = now() - begin;
-            shortest = taken < shortest ? taken : shortest;
-        } while (now() < end);
-        printf("%.9e\n", shortest);
-        fflush(stdout);
-    }
-    mp_context_destroy(context);
-    return 0;
+    const Program program = {(int)(sizeof rows / sizeof *rows), print_name, prepare, run};
+    return serve(&program, argc, argv);
 }

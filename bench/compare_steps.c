@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Times steps of the optimizer on memory in many layouts, when asked: half of compare_steps.py, which runs two of these,
- * built against two versions of the library, in turns. It uses what both versions have.
- *     compare_steps THREADS          first writes the number of rows and their names
- *     reads  ROW MINIMUM_SECONDS     writes  SECONDS_PER_STEP, the shortest of those that fit into that time */
-#include <mixedprec.h>
+ * built against two versions of the library, in turns. It uses what both versions have. */
+#include "compare.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define FP32 MP_DTYPE_FP32
 #define FP16 MP_DTYPE_FP16
@@ -104,15 +99,10 @@ typedef struct Steps {
     void* memory[8];
 } Steps;
 
-static void fail(const char* what) {
-    fprintf(stderr, "compare_steps: %s: %s\n", what, mp_last_error_message());
-    exit(1);
-}
-
 static void* zeros(int64_t bytes) {
     void* memory = aligned_alloc(4096, (size_t)(bytes + 4095) / 4096 * 4096);
     if (memory == NULL) {
-        fail("memory");
+        exit(1);
     }
     memset(memory, 0, (size_t)bytes);
     return memory;
@@ -166,54 +156,32 @@ static Steps make_steps(const Mix* mix, const Size* size) {
     return s;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+static Steps rows[kMixCount * kSizeCount];
+
+static void print_name(int row) {
+    printf("%s; %s", kMixes[row % kMixCount].name, kSizes[row / kMixCount].name);
+}
+
+static void prepare(mp_context* context, int row) {
+    (void)context;
+    rows[row] = make_steps(&kMixes[row % kMixCount], &kSizes[row / kMixCount]);
+}
+
+static void run(mp_context* context, int row) {
+    Steps* s = &rows[row];
+    check(mp_optimizer_step_pointers(context, NULL, &s->args, s->slots, s->count, NULL, NULL),
+          kMixes[row % kMixCount].name);
+    s->args.step += 1;
 }
 
 int main(int argc, char** argv) {
-    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    mp_context* context = NULL;
-    Steps rows[kMixCount * kSizeCount];
-    int row = 0;
-    double seconds = 0.0;
-    desc.num_threads = argc > 1 ? atoi(argv[1]) : 0;
-    if (mp_context_create(&desc, &context) < 0) {
-        fail("mp_context_create");
-    }
-    memset(rows, 0, sizeof rows);
-    printf("%d\n", kMixCount * kSizeCount);
-    for (int i = 0; i < kMixCount * kSizeCount; ++i) {
-        printf("%s; %s\n", kMixes[i % kMixCount].name, kSizes[i / kMixCount].name);
-    }
-    fflush(stdout);
-    while (scanf("%d %lf", &row, &seconds) == 2 && row >= 0 && row < kMixCount * kSizeCount) {
-        Steps* s = &rows[row];
-        double shortest = 1e30;
-        if (s->slots == NULL) {
-            *s = make_steps(&kMixes[row % kMixCount], &kSizes[row / kMixCount]);
-        }
-        const double end = now() + seconds;
-        do {
-            const double begin = now();
-            if (mp_optimizer_step_pointers(context, NULL, &s->args, s->slots, s->count, NULL,
-                                           NULL) < 0) {
-                fail(kMixes[row % kMixCount].name);
-            }
-            const double taken = now() - begin;
-            shortest = taken < shortest ? taken : shortest;
-            s->args.step += 1;
-        } while (now() < end);
-        printf("%.9e\n", shortest);
-        fflush(stdout);
-    }
+    const Program program = {kMixCount * kSizeCount, print_name, prepare, run};
+    const int code = serve(&program, argc, argv);
     for (int i = 0; i < kMixCount * kSizeCount; ++i) {
         for (int k = 0; k < 8; ++k) {
             free(rows[i].memory[k]);
         }
         free(rows[i].slots);
     }
-    mp_context_destroy(context);
-    return 0;
+    return code;
 }
