@@ -180,7 +180,7 @@ module mixedprec_safe
         procedure :: get_scaling => linear_get_scaling
         procedure :: set_scaling => linear_set_scaling
         procedure :: set_gradient_rounding => linear_set_gradient_rounding
-        procedure :: operand_form => linear_operand_form
+        procedure :: operand_format => linear_operand_format
         procedure :: quantize => linear_quantize
         procedure :: set_weight_codes => linear_set_weight_codes
         procedure :: multiply_tensor => linear_multiply_tensor
@@ -2001,14 +2001,14 @@ contains
     end subroutine linear_set_gradient_rounding
 
     !> The form in which a product (MP_PRODUCT_FPROP and the like) takes an operand.
-    subroutine linear_operand_form(this, product, operand, dtype, quant, error)
+    subroutine linear_operand_format(this, product, operand, dtype, quant, error)
         class(mp_linear), intent(in) :: this
         integer(c_int32_t), intent(in) :: product, operand
         integer(c_int32_t), intent(out) :: dtype
         type(mp_quant_desc), intent(inout) :: quant
         type(mp_error), intent(out), optional :: error
-        call check(mp_linear_get_operand_form(this%raw(), product, operand, dtype, quant), error)
-    end subroutine linear_operand_form
+        call check(mp_linear_get_operand_format(this%raw(), product, operand, dtype, quant), error)
+    end subroutine linear_operand_format
 
     !> Rounds an operand as the product would, into codes of the caller's.
     subroutine linear_quantize(this, product, operand, source, codes, queue, error)

@@ -2529,8 +2529,8 @@ module mixedprec_c
         end function mp_linear_get_gradient_rounding
 
         !> The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
-        function mp_linear_get_operand_form(linear, product, operand, dtype, quant) bind(c, &
-            name="mp_linear_get_operand_form") result(answer)
+        function mp_linear_get_operand_format(linear, product, operand, dtype, quant) bind(c, &
+            name="mp_linear_get_operand_format") result(answer)
             import
             type(c_ptr), value :: linear
             integer(c_int32_t), value :: product
@@ -2538,7 +2538,7 @@ module mixedprec_c
             integer(c_int32_t), intent(out), optional :: dtype
             type(mp_quant_desc), intent(inout), optional :: quant
             integer(c_int32_t) :: answer
-        end function mp_linear_get_operand_form
+        end function mp_linear_get_operand_format
 
         !> Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
         !> counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.

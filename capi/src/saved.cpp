@@ -171,8 +171,8 @@ mp_status mp_linear_get_gradient_rounding(const mp_linear* linear, mp_cast_desc*
     });
 }
 
-mp_status mp_linear_get_operand_form(const mp_linear* linear, int32_t product, int32_t operand,
-                                     int32_t* dtype, mp_quant_desc* quant) {
+mp_status mp_linear_get_operand_format(const mp_linear* linear, int32_t product, int32_t operand,
+                                       int32_t* dtype, mp_quant_desc* quant) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const Format& format = layer.format_of(role_of(product), operand_of(operand));

@@ -63,7 +63,7 @@ const Format& Linear::format_of(recipe::GemmRole role, recipe::Operand operand) 
 
 void Linear::check_codes(const Tensor& codes, const Format& format, const char* name) const {
     if (!has_format(codes, format)) {
-        fail(Code::invalid_dtype, "linear: %s is %s; it must be %s (mp_linear_get_operand_form)",
+        fail(Code::invalid_dtype, "linear: %s is %s; it must be %s (mp_linear_get_operand_format)",
              name, format_text(codes.format()).c_str(), format_text(format).c_str());
     }
     if (&codes.device() != &weight_->device()) {

@@ -242,12 +242,12 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     one.backward(saved, tdy, dx, dw2);
     EXPECT_EQ(dw2.to_vector<float>(), pdw);
     EXPECT_GT(one.saved_bytes(16), 0u);
-    EXPECT_EQ(one.operand_form(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_FP8_E4M3);
+    EXPECT_EQ(one.operand_format(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_FP8_E4M3);
     EXPECT_NE(one.describe().find("fp8"), std::string::npos);
     auto filtered = recipe.clone();
     filtered.set(MP_RECIPE_GEMM_FILTER_NAMES, "lm_*");
     const auto head = mp::Linear::create(context, filtered, 16, 32, weight, nullptr, 0, "lm_head");
-    EXPECT_EQ(head.operand_form(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_BF16);
+    EXPECT_EQ(head.operand_format(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_BF16);
 }
 
 TEST(Cpp, AMonitorEndsWithItsLayerAndItsExceptionsAreCaught) {

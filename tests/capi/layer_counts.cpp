@@ -178,7 +178,8 @@ Tensor form_for(mp_context* context, mp_linear* layer, int32_t operand, Given gi
     if (given == Given::in_the_products_form) {
         const int32_t product =
             operand == MP_OPERAND_GRAD_OUTPUT ? MP_PRODUCT_DGRAD : MP_PRODUCT_FPROP;
-        EXPECT_TRUE(succeeded(mp_linear_get_operand_form(layer, product, operand, &dtype, &quant)));
+        EXPECT_TRUE(
+            succeeded(mp_linear_get_operand_format(layer, product, operand, &dtype, &quant)));
     } else if (given == Given::as_mx) {
         quant.scaling = MP_SCALING_MX_1X32;
     }

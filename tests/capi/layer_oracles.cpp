@@ -162,7 +162,7 @@ struct LayerOracles : ::testing::Test {
         const OperandCodes& theirs = step.operands.at({product, operand});
         int32_t dtype = 0;
         mp_quant_desc quant = MP_QUANT_DESC_INIT;
-        MP_OK(mp_linear_get_operand_form(linear, product, operand, &dtype, &quant));
+        MP_OK(mp_linear_get_operand_format(linear, product, operand, &dtype, &quant));
         ASSERT_EQ(dtype, theirs.codes.dtype);
         if (theirs.scales.dtype == MP_DTYPE_NONE) {
             EXPECT_EQ(quant.scaling, 0);

@@ -86,7 +86,7 @@ TEST(Misuse, NullEverywhere) {
         mp_linear_get_saved_bytes(nullptr, 0, nullptr),
         mp_linear_set_gradient_rounding(nullptr, nullptr),
         mp_linear_get_gradient_rounding(nullptr, nullptr),
-        mp_linear_get_operand_form(nullptr, 0, 0, nullptr, nullptr),
+        mp_linear_get_operand_format(nullptr, 0, 0, nullptr, nullptr),
         mp_linear_quantize(nullptr, nullptr, 0, 0, nullptr, nullptr),
         mp_linear_set_weight_codes(nullptr, nullptr, nullptr),
         mp_linear_get_weight_codes(nullptr, 0, &tensor),

@@ -381,7 +381,7 @@ TEST_F(SavedTest, CodesOfTheCallersGiveTheSameBits) {
             int32_t dtype = 0;
             mp_quant_desc quant = MP_QUANT_DESC_INIT;
             EXPECT_TRUE(succeeded(
-                mp_linear_get_operand_form(given.linear, product, operand, &dtype, &quant)));
+                mp_linear_get_operand_format(given.linear, product, operand, &dtype, &quant)));
             EXPECT_NE(quant.scaling, 0);
             Tensor result = make_quantized(context, dtype, shape, &quant);
             EXPECT_TRUE(succeeded(
@@ -668,13 +668,14 @@ TEST_F(SavedTest, WrongCalls) {
                       {"rows"}));
     int32_t dtype = 0;
     mp_quant_desc quant = MP_QUANT_DESC_INIT;
-    EXPECT_TRUE(fails(mp_linear_get_operand_form(layer.linear, 3, MP_OPERAND_INPUT, &dtype, &quant),
-                      MP_STATUS_INVALID_ARGUMENT, {"product"}));
-    EXPECT_TRUE(fails(mp_linear_get_operand_form(layer.linear, MP_PRODUCT_FPROP,
-                                                 MP_OPERAND_GRAD_OUTPUT, &dtype, &quant),
+    EXPECT_TRUE(
+        fails(mp_linear_get_operand_format(layer.linear, 3, MP_OPERAND_INPUT, &dtype, &quant),
+              MP_STATUS_INVALID_ARGUMENT, {"product"}));
+    EXPECT_TRUE(fails(mp_linear_get_operand_format(layer.linear, MP_PRODUCT_FPROP,
+                                                   MP_OPERAND_GRAD_OUTPUT, &dtype, &quant),
                       MP_STATUS_INVALID_ARGUMENT, {"fprop", "grad_output"}));
-    MP_OK(mp_linear_get_operand_form(other.linear, MP_PRODUCT_WGRAD, MP_OPERAND_INPUT, &dtype,
-                                     &quant));
+    MP_OK(mp_linear_get_operand_format(other.linear, MP_PRODUCT_WGRAD, MP_OPERAND_INPUT, &dtype,
+                                       &quant));
     EXPECT_EQ(dtype, MP_DTYPE_BF16);
     EXPECT_EQ(quant.scaling, 0);
     const Tensor e5m2 = make_quantized(context, MP_DTYPE_FP8_E5M2, {kSize, kSize}, nullptr);

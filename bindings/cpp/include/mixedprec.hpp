@@ -1451,10 +1451,10 @@ class Linear : public Handle<mp_linear, mp_linear_destroy> {
         std::int32_t dtype = 0;
         QuantOptions quant;
     };
-    result<Form> operand_form(std::int32_t product, std::int32_t operand) const {
+    result<Form> operand_format(std::int32_t product, std::int32_t operand) const {
         Form form;
         return detail::give(
-            mp_linear_get_operand_form(raw_, product, operand, &form.dtype, &form.quant), form);
+            mp_linear_get_operand_format(raw_, product, operand, &form.dtype, &form.quant), form);
     }
     result<void> quantize(std::int32_t product, std::int32_t operand, const Tensor& source,
                           const Tensor& codes, QueueRef queue = {}) {
@@ -1555,7 +1555,7 @@ class Linear : public Handle<mp_linear, mp_linear_destroy> {
         std::int32_t kept = MP_DTYPE_NONE;
         mp_quant_desc form = MP_QUANT_DESC_INIT;
         const mp_status status =
-            mp_linear_get_operand_form(raw_, MP_PRODUCT_WGRAD, MP_OPERAND_INPUT, &kept, &form);
+            mp_linear_get_operand_format(raw_, MP_PRODUCT_WGRAD, MP_OPERAND_INPUT, &kept, &form);
         return (flags & kKeepsNoAddress) == 0 && status >= 0 && kept == dtype && form.scaling == 0;
     }
     template <class X, class Y>

@@ -394,7 +394,7 @@ contains
         call saved%close()
         call linear%backward(dy, dx, dw, db, saved=saved, error=error)
         call expect_error(error, MP_STATUS_INVALID_HANDLE, "saved")
-        call linear%operand_form(MP_PRODUCT_FPROP, MP_OPERAND_INPUT, dtype, quant)
+        call linear%operand_format(MP_PRODUCT_FPROP, MP_OPERAND_INPUT, dtype, quant)
         call form%create_quantized(context, dtype, [32, 16], quant)
         call linear%quantize(MP_PRODUCT_FPROP, MP_OPERAND_INPUT, x, form)
         call linear%multiply_tensor(MP_OPERAND_INPUT, form)

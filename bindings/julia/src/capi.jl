@@ -1441,7 +1441,7 @@ const NAMES = (
     :mp_saved_destroy,
     :mp_linear_set_gradient_rounding,
     :mp_linear_get_gradient_rounding,
-    :mp_linear_get_operand_form,
+    :mp_linear_get_operand_format,
     :mp_linear_quantize,
     :mp_linear_set_weight_codes,
     :mp_linear_get_weight_codes,
@@ -2666,7 +2666,7 @@ mp_linear_get_gradient_rounding(linear, desc) =
 """
 The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
 """
-mp_linear_get_operand_form(linear, product, operand, dtype, quant) =
+mp_linear_get_operand_format(linear, product, operand, dtype, quant) =
     @waiting(173, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)
 
 """

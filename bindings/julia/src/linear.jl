@@ -171,14 +171,14 @@ gradient_rounding(l::Linear) =
 set_gradient_rounding!(l::Linear; rest...) = check(CAPI.mp_linear_set_gradient_rounding(l, Ref(cast_desc(; rest...))))
 
 """
-    operand_form(layer, product, operand)
+    operand_format(layer, product, operand)
 
 In which form a product (`:fprop`, `:dgrad`, `:wgrad`) takes an operand: the element type and a `Quant`, which is
 `nothing` where there are no scales.
 """
-function operand_form(l::Linear, product::Symbol, operand::Symbol)
+function operand_format(l::Linear, product::Symbol, operand::Symbol)
     dtype, quant = Ref{Int32}(0), Ref(CAPI.mp_quant_desc())
-    check(CAPI.mp_linear_get_operand_form(l, choice(PRODUCTS, product, "product"), choice(OPERANDS, operand, "operand"),
+    check(CAPI.mp_linear_get_operand_format(l, choice(PRODUCTS, product, "product"), choice(OPERANDS, operand, "operand"),
                                           dtype, quant))
     return (dtype = dtype_type(dtype[]), quant = quant[].scaling == 0 ? nothing : Quant(quant[]))
 end

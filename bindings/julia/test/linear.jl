@@ -71,14 +71,14 @@ set_scaling!(other, bytes)
 @test kind(() -> stats(other, :input)) === :bad_state
 @test kind(() -> stats(other, :output)) === ArgumentError
 @test length(multiply_tensor(fp8, :input)) == 1
-form = operand_form(fp8, :fprop, :input)
+form = operand_format(fp8, :fprop, :input)
 @test form.dtype === Float8_E4M3 && form.quant isa Quant
 codes = QuantizedTensor(c, form.dtype, 64, 10; quant = form.quant)
 quantize!(codes, fp8, :fprop, :input, x)
 held = Saved(fp8)
 forward!(y, fp8, codes; saved = held)
 @test y ≈ w' * x rtol = 0.1
-wcodes = QuantizedTensor(c, Float8_E4M3, 64, 32; quant = operand_form(fp8, :fprop, :weight).quant)
+wcodes = QuantizedTensor(c, Float8_E4M3, 64, 32; quant = operand_format(fp8, :fprop, :weight).quant)
 quantize!(wcodes, fp8, :fprop, :weight, w)
 set_weight_codes!(fp8, wcodes)
 @test weight_codes_of(fp8, :fprop) isa Tensor

@@ -397,11 +397,11 @@ class Linear(Object):
     def gradient_rounding(self, random: Random | None) -> None:
         call("mp_linear_set_gradient_rounding", self, None if random is None else byref(cast_desc(random, None)))
 
-    def operand_form(self, product: str, operand: str) -> tuple[str, Quant | None]:
+    def operand_format(self, product: str, operand: str) -> tuple[str, Quant | None]:
         """(dtype, Quant or None) in which a product ("fprop", "dgrad", "wgrad") takes an operand."""
         dtype, quant = c_int32(), capi.mp_quant_desc()
         call(
-            "mp_linear_get_operand_form",
+            "mp_linear_get_operand_format",
             self,
             choice(_PRODUCTS, product, "product"),
             choice(_OPERANDS, operand, "operand"),
@@ -416,7 +416,7 @@ class Linear(Object):
         """Rounds an operand as the product would, into `codes` or a new tensor, and returns it."""
         source = as_tensor(self.context, source, "source", queue)
         if codes is None:
-            dtype, quant = self.operand_form(product, operand)
+            dtype, quant = self.operand_format(product, operand)
             codes = Tensor(self.context, source.shape, dtype, quant)
         call(
             "mp_linear_quantize",

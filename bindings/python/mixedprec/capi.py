@@ -1620,7 +1620,7 @@ FUNCTIONS = {
     # What mp_linear_set_gradient_rounding was told.
     "mp_linear_get_gradient_rounding": (c_int32, [POINTER(mp_linear), POINTER(mp_cast_desc)], "linear, desc"),
     # The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
-    "mp_linear_get_operand_form": (c_int32, [POINTER(mp_linear), c_int32, c_int32, POINTER(c_int32), POINTER(mp_quant_desc)], "linear, product, operand, dtype, quant"),
+    "mp_linear_get_operand_format": (c_int32, [POINTER(mp_linear), c_int32, c_int32, POINTER(c_int32), POINTER(mp_quant_desc)], "linear, product, operand, dtype, quant"),
     # Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
     # counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
     "mp_linear_quantize": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), c_int32, c_int32, POINTER(mp_tensor), POINTER(mp_tensor)], "linear, queue, product, operand, source, codes"),

@@ -295,9 +295,9 @@ class Layers(unittest.TestCase):
 
     def test_codes_of_the_callers(self):
         layer, _ = self.layer("fp8_current")
-        dtype, quant = layer.operand_form("fprop", "input")
+        dtype, quant = layer.operand_format("fprop", "input")
         self.assertEqual((dtype, quant.scaling), ("fp8_e4m3", "tensor"))
-        self.assertIsNone(self.layer("bf16_mixed")[0].operand_form("fprop", "input")[1])
+        self.assertIsNone(self.layer("bf16_mixed")[0].operand_format("fprop", "input")[1])
         x = tensor((16, 32), [math.cos(i) for i in range(512)])
         codes = layer.quantize("fprop", "input", x)
         self.assertEqual(layer.forward(codes).tolist(), layer.forward(x).tolist())

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_linear: y = x * w^T + bias and its two gradients, in the forms of a recipe: rounded to a type, or as fp8
+ * mp_linear: y = x * w^T + bias and its two gradients, in the formats of a recipe: rounded to a type, or as fp8
  * codes with scales.
  *
  * Shapes, all row-major: x [rows, in], w [out, in], bias [out], y [rows, out]; dy as y, dx as x, dw as w,

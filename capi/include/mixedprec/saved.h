@@ -47,11 +47,11 @@ MP_BEGIN_DECLS
 MP_API mp_status mp_saved_create(mp_linear* linear, mp_saved** out) MP_MUST_CHECK;
 
 /** mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
- * x may be codes (a quantized tensor). In the form of the product they serve as they are, and their amax
+ * x may be codes (a quantized tensor). In the format of the product they serve as they are, and their amax
  * (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue
- * @param[in] x       [rows, in]. Where it has the form of the weight gradient already, a reference to it is kept, unless
+ * @param[in] x       [rows, in]. Where it has the format of the weight gradient already, a reference to it is kept, unless
  *                    `saved` has memory of the caller's
  * @param[in] y       written; [rows, out]
  * @param[in] saved   of this layer; NULL: nothing is kept, and nothing counted: an evaluation leaves delayed scales and statistics
@@ -83,7 +83,7 @@ MP_API mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, co
                                           const mp_tensor* dy, mp_tensor* dx, mp_tensor* dw,
                                           mp_tensor* dbias, uint32_t flags);
 
-/** Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
+/** Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the format of the weight gradient, and its scales.
  * @param[in]  linear  the layer
  * @param[in]  rows    >= 0
  * @param[out] bytes   the number
@@ -140,7 +140,7 @@ MP_API mp_status mp_linear_set_gradient_rounding(mp_linear* linear, const mp_cas
  * @since 0.2 */
 MP_API mp_status mp_linear_get_gradient_rounding(const mp_linear* linear, mp_cast_desc* desc);
 
-/** The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
+/** The format in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
  * @param[in]     linear   the layer
  * @param[in]     product  MP_PRODUCT_*
  * @param[in]     operand  MP_OPERAND_*, one of the product's two
@@ -151,8 +151,9 @@ MP_API mp_status mp_linear_get_gradient_rounding(const mp_linear* linear, mp_cas
  *          MP_STATUS_STRUCT_TOO_NEW
  * @threads B
  * @since 0.2 */
-MP_API mp_status mp_linear_get_operand_form(const mp_linear* linear, int32_t product,
-                                            int32_t operand, int32_t* dtype, mp_quant_desc* quant);
+MP_API mp_status mp_linear_get_operand_format(const mp_linear* linear, int32_t product,
+                                              int32_t operand, int32_t* dtype,
+                                              mp_quant_desc* quant);
 
 /** Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
  * counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
@@ -161,7 +162,7 @@ MP_API mp_status mp_linear_get_operand_form(const mp_linear* linear, int32_t pro
  * @param[in] product  MP_PRODUCT_*
  * @param[in] operand  MP_OPERAND_*, one of the product's two
  * @param[in] source   fp32, fp16 or bf16
- * @param[in] codes    written; quantized, in the form of mp_linear_get_operand_form, the shape of source
+ * @param[in] codes    written; quantized, in the format of mp_linear_get_operand_format, the shape of source
  * @returns as mp_tensor_quantize; MP_STATUS_INVALID_ARGUMENT also where the product takes no codes
  * @threads B
  * @since 0.2 */
@@ -171,9 +172,9 @@ MP_API mp_status mp_linear_quantize(mp_linear* linear, mp_queue* queue, int32_t 
 /** Has products take these codes of the caller's instead of rounding the weight: who changes the weight makes them anew.
  * Their amax enters the delayed scale. Kept alive.
  * @param[in] linear  the layer
- * @param[in] fprop   [out, in], in the weight's form of MP_PRODUCT_FPROP; NULL: the weight is rounded
- * @param[in] dgrad   likewise of MP_PRODUCT_DGRAD; NULL: `fprop` where both forms are one, else the weight is rounded
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE (another form);
+ * @param[in] fprop   [out, in], in the weight's format of MP_PRODUCT_FPROP; NULL: the weight is rounded
+ * @param[in] dgrad   likewise of MP_PRODUCT_DGRAD; NULL: `fprop` where both formats are one, else the weight is rounded
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_DTYPE (another format);
  *          MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_ARGUMENT (device)
  * @threads B
  * @since 0.2 */

@@ -2952,7 +2952,7 @@ extern "C" {
     pub fn mp_linear_get_gradient_rounding(linear: *const mp_linear, desc: *mut mp_cast_desc) -> mp_status;
 
     /// The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
-    pub fn mp_linear_get_operand_form(linear: *const mp_linear, product: i32, operand: i32, dtype: *mut i32, quant: *mut mp_quant_desc) -> mp_status;
+    pub fn mp_linear_get_operand_format(linear: *const mp_linear, product: i32, operand: i32, dtype: *mut i32, quant: *mut mp_quant_desc) -> mp_status;
 
     /// Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
     /// counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.

@@ -220,7 +220,7 @@ impl<'a> Linear<'a> {
             monitor: None,
             _memory: Keeps::new(),
         };
-        if let Ok((dtype, None)) = linear.operand_form(Product::Wgrad, Operand::Input) {
+        if let Ok((dtype, None)) = linear.operand_format(Product::Wgrad, Operand::Input) {
             linear.kept_dtype = Some(dtype);
         }
         Ok(linear)
@@ -393,12 +393,12 @@ impl<'a> Linear<'a> {
     }
 
     /// The type of an operand of a product, and its scales where it has some: what [`Tensor::quantized`] takes.
-    pub fn operand_form(&self, product: Product, operand: Operand) -> Result<(DType, Option<Quantization>)> {
+    pub fn operand_format(&self, product: Product, operand: Operand) -> Result<(DType, Option<Quantization>)> {
         let (mut dtype, mut raw) = (0, sys::mp_quant_desc::INIT);
         // SAFETY: handle, number and struct are good for the call.
         call(|| unsafe {
             let (product, operand) = (product as i32, operand as i32);
-            sys::mp_linear_get_operand_form(self.raw(), product, operand, &mut dtype, &mut raw)
+            sys::mp_linear_get_operand_format(self.raw(), product, operand, &mut dtype, &mut raw)
         })?;
         let dtype = DType::from_raw(dtype).ok_or_else(|| invalid("the operand has an unknown type"))?;
         Ok((dtype, Quantization::from_raw(&raw)))

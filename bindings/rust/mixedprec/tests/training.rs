@@ -495,7 +495,7 @@ fn delayed_scales_codes_and_rounded_gradients() {
     let weight = recipe.weight(&[64, 32], Some(&wave(2048, 0.0))).unwrap();
     let mut linear = Linear::new(&recipe, &weight, None, &LinearOptions::default()).unwrap();
     assert_eq!(linear.multiply_tensor(Operand::Weight).unwrap().len(), 1);
-    let (dtype, quantization) = linear.operand_form(Product::Fprop, Operand::Weight).unwrap();
+    let (dtype, quantization) = linear.operand_format(Product::Fprop, Operand::Weight).unwrap();
     assert_eq!(dtype, DType::Fp8E4M3);
     let codes = Tensor::quantized(&context, dtype, &[64, 32], &quantization.unwrap()).unwrap();
     linear.quantize(Product::Fprop, Operand::Weight, &weight, &codes).unwrap();
