@@ -258,8 +258,8 @@ QuantizeCut shared_cut(const QuantizeOne& one, const QuantizeOne& other, int64_t
     }
     const int64_t rows = std::lcm(quantize_band(one), quantize_band(other));
     const int64_t unit = std::lcm<int64_t>(a.block_columns, b.block_columns);
-    const int64_t most =
-        rows > kSharedTile ? 0 : kSharedTile / (rows * dtype_size(one.source.dtype()));
+    const int64_t size = std::max<int64_t>(1, dtype_size(one.source.dtype()));
+    const int64_t most = kSharedTile / size / std::max<int64_t>(1, rows); // columns of a tile
     if (most < unit) {
         return {0, 0};
     }
