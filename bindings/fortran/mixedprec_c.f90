@@ -2444,7 +2444,7 @@ module mixedprec_c
         end function mp_saved_create
 
         !> mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
-        !> x may be codes (a quantized tensor). In the form of the product they serve as they are, and their amax
+        !> x may be codes (a quantized tensor). In the format of the product they serve as they are, and their amax
         !> (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
         function mp_linear_forward_saved(linear, queue, x, y, saved, flags) bind(c, &
             name="mp_linear_forward_saved") result(answer)
@@ -2474,7 +2474,7 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_linear_backward_saved
 
-        !> Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
+        !> Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the format of the weight gradient, and its scales.
         function mp_linear_get_saved_bytes(linear, rows, bytes) bind(c, name="mp_linear_get_saved_bytes") result(answer)
             import
             type(c_ptr), value :: linear
@@ -2528,7 +2528,7 @@ module mixedprec_c
             integer(c_int32_t) :: answer
         end function mp_linear_get_gradient_rounding
 
-        !> The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
+        !> The format in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
         function mp_linear_get_operand_format(linear, product, operand, dtype, quant) bind(c, &
             name="mp_linear_get_operand_format") result(answer)
             import

@@ -2611,7 +2611,7 @@ mp_saved_create(linear, out) =
 
 """
 mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
-x may be codes (a quantized tensor). In the form of the product they serve as they are, and their amax
+x may be codes (a quantized tensor). In the format of the product they serve as they are, and their amax
 (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
 """
 mp_linear_forward_saved(linear, queue, x, y, saved, flags) =
@@ -2625,7 +2625,7 @@ mp_linear_backward_saved(linear, queue, saved, dy, dx, dw, dbias, flags) =
     @waiting(166, Int32, (Ptr{mp_linear}, Ptr{mp_queue}, Ptr{mp_saved}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, Ptr{mp_tensor}, UInt32,), linear, queue, saved, dy, dx, dw, dbias, flags)
 
 """
-Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
+Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the format of the weight gradient, and its scales.
 """
 mp_linear_get_saved_bytes(linear, rows, bytes) =
     @waiting(167, Int32, (Ptr{mp_linear}, Int64, Ptr{Csize_t},), linear, rows, bytes)
@@ -2664,7 +2664,7 @@ mp_linear_get_gradient_rounding(linear, desc) =
     @waiting(172, Int32, (Ptr{mp_linear}, Ptr{mp_cast_desc},), linear, desc)
 
 """
-The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
+The format in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
 """
 mp_linear_get_operand_format(linear, product, operand, dtype, quant) =
     @waiting(173, Int32, (Ptr{mp_linear}, Int32, Int32, Ptr{Int32}, Ptr{mp_quant_desc},), linear, product, operand, dtype, quant)

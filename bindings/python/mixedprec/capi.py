@@ -1598,13 +1598,13 @@ FUNCTIONS = {
     # Makes a place for what one forward of this layer keeps. It holds memory from its first forward on.
     "mp_saved_create": (c_int32, [POINTER(mp_linear), POINTER(POINTER(mp_saved))], "linear, out"),
     # mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
-    # x may be codes (a quantized tensor). In the form of the product they serve as they are, and their amax
+    # x may be codes (a quantized tensor). In the format of the product they serve as they are, and their amax
     # (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
     "mp_linear_forward_saved": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_saved), c_uint32], "linear, queue, x, y, saved, flags"),
     # mp_linear_backward with what that forward kept. It stays there: a second backward may follow. Enqueues. dy may be codes,
     # as x may; dbias is then the sum of their values.
     "mp_linear_backward_saved": (c_int32, [POINTER(mp_linear), POINTER(mp_queue), POINTER(mp_saved), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), POINTER(mp_tensor), c_uint32], "linear, queue, saved, dy, dx, dw, dbias, flags"),
-    # Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
+    # Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the format of the weight gradient, and its scales.
     "mp_linear_get_saved_bytes": (c_int32, [POINTER(mp_linear), c_int64, POINTER(c_size_t)], "linear, rows, bytes"),
     # Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
     # are taken to be at the new one: copy them first. A saved whose x lies in the library's memory cannot be moved.
@@ -1619,7 +1619,7 @@ FUNCTIONS = {
     "mp_linear_set_gradient_rounding": (c_int32, [POINTER(mp_linear), POINTER(mp_cast_desc)], "linear, desc"),
     # What mp_linear_set_gradient_rounding was told.
     "mp_linear_get_gradient_rounding": (c_int32, [POINTER(mp_linear), POINTER(mp_cast_desc)], "linear, desc"),
-    # The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
+    # The format in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
     "mp_linear_get_operand_format": (c_int32, [POINTER(mp_linear), c_int32, c_int32, POINTER(c_int32), POINTER(mp_quant_desc)], "linear, product, operand, dtype, quant"),
     # Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
     # counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.

@@ -2922,7 +2922,7 @@ extern "C" {
     pub fn mp_saved_create(linear: *mut mp_linear, out: *mut *mut mp_saved) -> mp_status;
 
     /// mp_linear_forward that keeps what backward needs in `saved` instead of in the layer. What was in it is replaced. Enqueues.
-    /// x may be codes (a quantized tensor). In the form of the product they serve as they are, and their amax
+    /// x may be codes (a quantized tensor). In the format of the product they serve as they are, and their amax
     /// (mp_tensor_get_quantized_amax) enters the delayed scale; other codes are read to fp32 and rounded again.
     pub fn mp_linear_forward_saved(linear: *mut mp_linear, queue: *mut mp_queue, x: *mut mp_tensor, y: *mut mp_tensor, saved: *mut mp_saved, flags: u32) -> mp_status;
 
@@ -2930,7 +2930,7 @@ extern "C" {
     /// as x may; dbias is then the sum of their values.
     pub fn mp_linear_backward_saved(linear: *mut mp_linear, queue: *mut mp_queue, saved: *const mp_saved, dy: *const mp_tensor, dx: *mut mp_tensor, dw: *mut mp_tensor, dbias: *mut mp_tensor, flags: u32) -> mp_status;
 
-    /// Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the form of the weight gradient, and its scales.
+    /// Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the format of the weight gradient, and its scales.
     pub fn mp_linear_get_saved_bytes(linear: *const mp_linear, rows: i64, bytes: *mut usize) -> mp_status;
 
     /// Has what is kept lie in the caller's memory. Where a forward has been, the bytes that were at the old place of the caller's
@@ -2951,7 +2951,7 @@ extern "C" {
     /// What mp_linear_set_gradient_rounding was told.
     pub fn mp_linear_get_gradient_rounding(linear: *const mp_linear, desc: *mut mp_cast_desc) -> mp_status;
 
-    /// The form in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
+    /// The format in which a product takes an operand: for codes that the caller makes, and for memory that holds them.
     pub fn mp_linear_get_operand_format(linear: *const mp_linear, product: i32, operand: i32, dtype: *mut i32, quant: *mut mp_quant_desc) -> mp_status;
 
     /// Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
