@@ -25,6 +25,43 @@ static void check(mp_status status, const char* what) {
     }
 }
 
+#ifdef MP_STEP_ARGS_INIT /* since then the queue is the second argument */
+#define CAST(source, destination, desc) mp_tensor_cast(source, NULL, destination, desc)
+#else
+#define CAST(source, destination, desc) mp_tensor_cast(NULL, source, destination, desc)
+#endif
+
+static inline mp_tensor_desc shape(int32_t dtype, int64_t height, int64_t width) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    desc.ndim = 2;
+    desc.shape[0] = height;
+    desc.shape[1] = width;
+    desc.dtype = dtype;
+    return desc;
+}
+
+/* Of small numbers, none of them subnormal. */
+static inline mp_tensor* make(mp_context* context, int32_t dtype, int64_t height, int64_t width) {
+    const int64_t count = height * width;
+    mp_tensor_desc desc = shape(MP_DTYPE_FP32, height, width);
+    mp_tensor* wide = NULL;
+    mp_tensor* tensor = NULL;
+    float* values = malloc((size_t)count * sizeof *values);
+    if (values == NULL) {
+        exit(1);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+        values[i] = (float)((i * 37 + i / 61) % 127 - 63) / 64.0F;
+    }
+    check(mp_tensor_wrap(context, &desc, values, NULL, NULL, &wide), "mp_tensor_wrap");
+    desc.dtype = dtype;
+    check(mp_tensor_create(context, &desc, &tensor), "mp_tensor_create");
+    check(CAST(wide, tensor, NULL), "mp_tensor_cast");
+    mp_tensor_destroy(wide);
+    free(values);
+    return tensor;
+}
+
 static double now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);

@@ -49,37 +49,6 @@ static Row rows[] = {
     RECIPES(8192, 1024, 128, ", 8192 rows, 1024 to 128"),
 };
 
-static mp_tensor_desc shape(int32_t dtype, int64_t height, int64_t width) {
-    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-    desc.ndim = 2;
-    desc.shape[0] = height;
-    desc.shape[1] = width;
-    desc.dtype = dtype;
-    return desc;
-}
-
-/* Of small numbers, none of them subnormal. */
-static mp_tensor* make(mp_context* context, int32_t dtype, int64_t height, int64_t width) {
-    const int64_t count = height * width;
-    mp_tensor_desc desc = shape(MP_DTYPE_FP32, height, width);
-    mp_tensor* wide = NULL;
-    mp_tensor* tensor = NULL;
-    float* values = malloc((size_t)count * sizeof *values);
-    if (values == NULL) {
-        exit(1);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-        values[i] = (float)((i * 37 + i / 61) % 127 - 63) / 64.0F;
-    }
-    check(mp_tensor_wrap(context, &desc, values, NULL, NULL, &wide), "mp_tensor_wrap");
-    desc.dtype = dtype;
-    check(mp_tensor_create(context, &desc, &tensor), "mp_tensor_create");
-    check(mp_tensor_cast(wide, NULL, tensor, NULL), "mp_tensor_cast");
-    mp_tensor_destroy(wide);
-    free(values);
-    return tensor;
-}
-
 static void prepare_matrix(mp_context* context, Row* row) {
     mp_quant_desc quant = MP_QUANT_DESC_INIT;
     mp_tensor_desc desc = shape(MP_DTYPE_FP8_E4M3, row->rows, row->in);

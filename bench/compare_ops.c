@@ -3,12 +3,6 @@
  * (--program compare_ops.c). It uses what versions since f8a71ef have. */
 #include "compare.h"
 
-#ifdef MP_STEP_ARGS_INIT /* since then the queue is the second argument */
-#define CAST(source, destination, desc) mp_tensor_cast(source, NULL, destination, desc)
-#else
-#define CAST(source, destination, desc) mp_tensor_cast(NULL, source, destination, desc)
-#endif
-
 typedef struct Row {
     const char* name;
     int32_t from;    /* of casts; of products: of both operands */
@@ -43,32 +37,6 @@ static Row rows[] = {
     PRODUCTS(1024, 768, 768, MP_GEMM_TRANS_B, "1024 x 768 x 768, B transposed"),
     PRODUCTS(768, 3072, 1024, MP_GEMM_TRANS_A, "768 x 3072 x 1024, A transposed"),
 };
-
-/* Of small numbers, none of them subnormal. */
-static mp_tensor* make(mp_context* context, int32_t dtype, int64_t rows_, int64_t columns) {
-    const int64_t count = rows_ * columns;
-    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-    mp_tensor* wide = NULL;
-    mp_tensor* tensor = NULL;
-    float* values = malloc((size_t)count * sizeof *values);
-    if (values == NULL) {
-        exit(1);
-    }
-    for (int64_t i = 0; i < count; ++i) {
-        values[i] = (float)((i * 37 + i / 61) % 127 - 63) / 64.0F;
-    }
-    desc.ndim = 2;
-    desc.shape[0] = rows_;
-    desc.shape[1] = columns;
-    desc.dtype = MP_DTYPE_FP32;
-    check(mp_tensor_wrap(context, &desc, values, NULL, NULL, &wide), "mp_tensor_wrap");
-    desc.dtype = dtype;
-    check(mp_tensor_create(context, &desc, &tensor), "mp_tensor_create");
-    check(CAST(wide, tensor, NULL), "mp_tensor_cast");
-    mp_tensor_destroy(wide);
-    free(values);
-    return tensor;
-}
 
 static void prepare(mp_context* context, int index) {
     Row* row = &rows[index];

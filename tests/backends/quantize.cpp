@@ -344,19 +344,6 @@ TEST_P(QuantizeValues, BlocksDoNotSeeEachOther) {
 MP_ALL_BACKENDS(QuantizeValues);
 
 TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
-    const auto is_refused = [](const std::function<void(QuantizeDesc&)>& change) {
-        unsigned char memory[256] = {};
-        QuantizeDesc op{};
-        op.kind = OpKind::quantize;
-        op.source = plain_array({memory, 8, DType::fp32}, 2, 4);
-        op.sink.codes = {
-            memory + 64, memory + 128, nullptr, {DType::fp8_e4m3, kTensorScale, {}}, 2, 4};
-        change(op);
-        Reason reason;
-        const bool is_taken =
-            reference_candidate(OpKind::quantize).supports(reference_device().device(), op, reason);
-        return !is_taken && !reason.empty();
-    };
     static DelayedSlot slot;
     EXPECT_FALSE(is_refused([](QuantizeDesc&) {}));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.source.format.dtype = DType::fp8_e4m3; }));
@@ -392,33 +379,6 @@ TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
         op.sink.codes.format.grid = kNvfp4Scales;
         op.sink.codes.format.policy.rule = ScaleRule::nvfp4;
     }));
-}
-
-// Of the second array, too; and it goes with neither a slot nor a given amax.
-TEST(QuantizeSupport, RefusesASecondArrayWithoutMeaning) {
-    static DelayedSlot slot;
-    static float amax = 1.0F;
-    const auto is_taken = [](const std::function<void(QuantizeDesc&)>& change) {
-        unsigned char memory[512] = {};
-        QuantizeDesc op{};
-        op.kind = OpKind::quantize;
-        op.source = plain_array({memory, 8, DType::fp32}, 2, 4);
-        op.sink.codes = {
-            memory + 64, memory + 128, nullptr, {DType::fp8_e4m3, kTensorScale, {}}, 2, 4};
-        op.sink.second = {
-            memory + 192, memory + 256, nullptr, {DType::fp8_e5m2, kColumnScales, {}}, 2, 4};
-        change(op);
-        Reason reason;
-        return reference_candidate(OpKind::quantize)
-            .supports(reference_device().device(), op, reason);
-    };
-    EXPECT_TRUE(is_taken([](QuantizeDesc&) {}));
-    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.data = nullptr; }));
-    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.rows = 4; }));
-    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.format.dtype = DType::bf16; }));
-    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.second.format.grid = kMxRowScales; }));
-    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.tracking.slot = &slot; }));
-    EXPECT_FALSE(is_taken([](QuantizeDesc& op) { op.sink.given_amax = &amax; }));
 }
 
 } // namespace

@@ -147,5 +147,28 @@ TEST_P(QuantizeBoth, WritesNothingOfNothing) {
 
 MP_COMPARE_BACKENDS(QuantizeBoth);
 
+// The second array must have a meaning, too; and it goes with neither a slot nor a given amax.
+TEST(QuantizeSupport, RefusesASecondArrayWithoutMeaning) {
+    static numerics::DelayedSlot slot;
+    static float amax = 1.0F;
+    static unsigned char memory[128];
+    const auto is_refused_beside = [](const std::function<void(QuantizeDesc&)>& change) {
+        return is_refused([&](QuantizeDesc& op) {
+            op.sink.second = {memory, memory + 64, nullptr, {DType::fp8_e5m2, kColumnScales, {}}, 2,
+                              4};
+            change(op);
+        });
+    };
+    EXPECT_FALSE(is_refused_beside([](QuantizeDesc&) {}));
+    EXPECT_TRUE(is_refused_beside([](QuantizeDesc& op) { op.sink.second.data = nullptr; }));
+    EXPECT_TRUE(is_refused_beside([](QuantizeDesc& op) { op.sink.second.rows = 4; }));
+    EXPECT_TRUE(
+        is_refused_beside([](QuantizeDesc& op) { op.sink.second.format.dtype = DType::bf16; }));
+    EXPECT_TRUE(
+        is_refused_beside([](QuantizeDesc& op) { op.sink.second.format.grid = kMxRowScales; }));
+    EXPECT_TRUE(is_refused_beside([](QuantizeDesc& op) { op.sink.tracking.slot = &slot; }));
+    EXPECT_TRUE(is_refused_beside([](QuantizeDesc& op) { op.sink.given_amax = &amax; }));
+}
+
 } // namespace
 } // namespace mp::test

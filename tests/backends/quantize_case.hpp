@@ -2,6 +2,7 @@
 // One quantization of a test: its arrays on a device, what comes out, and lists of what to try.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -187,6 +188,20 @@ inline void compare_quantize(TestDevice& on, const QuantizeCase& c) {
     // The host takes every case.
     const Candidate& first = on.device().candidates(OpKind::quantize).items[0];
     EXPECT_GT(compared, std::strcmp(first.name, "host") == 0 ? 0 : -1);
+}
+
+// Whether a small quantize in memory of its own has no meaning once it is changed, and a reason is given.
+inline bool is_refused(const std::function<void(QuantizeDesc&)>& change) {
+    unsigned char memory[256] = {};
+    QuantizeDesc op{};
+    op.kind = OpKind::quantize;
+    op.source = plain_array({memory, 8, DType::fp32}, 2, 4);
+    op.sink.codes = {memory + 64, memory + 128, nullptr, {DType::fp8_e4m3, kTensorScale, {}}, 2, 4};
+    change(op);
+    Reason reason;
+    const bool is_taken =
+        reference_candidate(OpKind::quantize).supports(reference_device().device(), op, reason);
+    return !is_taken && !reason.empty();
 }
 
 // ---- what to try -------------------------------------------------------------------------------
