@@ -47,8 +47,7 @@ Status dequantize(CudaDevice& device, CudaQueue& queue, const Operand& from, con
     }
     DequantizeDesc op{};
     op.kind = OpKind::dequantize;
-    const bool is_tensor = from.grid.block_rows == 0 && from.grid.block_columns == 0;
-    const Extent extent = is_tensor ? Extent{1, from.count} : from.extent;
+    const Extent extent = from.grid.is_one() ? Extent{1, from.count} : from.extent;
     op.source = {source.data, const_cast<void*>(scales),
                  nullptr,     {from.dtype, from.grid, {}},
                  extent.rows, extent.columns};

@@ -16,8 +16,6 @@ constexpr int64_t kMultiple = 16; // sizes are filled up to it
 constexpr std::size_t kFirstOuterVectors = 120900;
 constexpr bool kKnowsOuterVectors = CUBLAS_VERSION >= kFirstOuterVectors;
 
-bool is_tensor(const ScaleGrid& grid) { return grid.block_rows == 0 && grid.block_columns == 0; }
-
 // One scale for each row of op(A), or column of op(B).
 bool is_vector(const ScaleGrid& grid, bool lines_are_rows) {
     return lines_are_rows ? grid.block_rows == 1 && grid.block_columns == 0
@@ -42,8 +40,8 @@ void explain_scales(const CudaDevice& device, const GemmDesc& desc, Reason& reas
             return;
         }
     }
-    if ((!desc.scale_a.exists() || is_tensor(desc.scale_a)) &&
-        (!desc.scale_b.exists() || is_tensor(desc.scale_b))) {
+    if ((!desc.scale_a.exists() || desc.scale_a.is_one()) &&
+        (!desc.scale_b.exists() || desc.scale_b.is_one())) {
         return;
     }
     if (!has_vectors(desc)) {

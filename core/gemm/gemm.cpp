@@ -119,7 +119,7 @@ void check_scales(const Scaled& x, int64_t batch_count) {
              "where 0 means all",
              x.name, x.grid.block_rows, x.grid.block_columns);
     }
-    const bool is_tensor = x.grid.block_rows == 0 && x.grid.block_columns == 0;
+    const bool is_tensor = x.grid.is_one();
     if (!is_fp8(x.dtype) && !(x.dtype == DType::fp16 && is_tensor)) {
         fail(Code::invalid_dtype,
              "gemm: %s is %s and has scales for blocks of %d x %d elements; fp8 codes may have "

@@ -61,10 +61,6 @@ template <class Body>
 KOKKOS_FORCEINLINE_FUNCTION void visit_array(const TensorRef& array, const Body& body) {
     visit_array(array.dtype, array.data, array.count, body);
 }
-template <class Body>
-KOKKOS_FORCEINLINE_FUNCTION void visit_array(const ArrayRef& array, const Body& body) {
-    visit_array(array.dtype(), array.data, array.count(), body);
-}
 
 // One element where there is no loop to keep the switch out of. A NaN for a type that is none, so that the mistake shows.
 KOKKOS_FORCEINLINE_FUNCTION float load_element(const TensorRef& from, int64_t i) {

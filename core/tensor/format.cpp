@@ -17,7 +17,7 @@ std::string format_text(const Format& format) {
     if (!format.is_quantized()) {
         return text;
     }
-    if (format.grid.block_rows == 0 && format.grid.block_columns == 0) {
+    if (format.grid.is_one()) {
         text += " with one scale";
     } else if (format.grid == kRowScales || format.grid == kColumnScales) {
         text += format.grid == kRowScales ? " with a scale for each row"

@@ -37,46 +37,40 @@ MP_ISA_FUNCTION void raise_by_blocks(const void* row, int64_t blocks, uint32_t* 
     }
 }
 
-// Blocks one column wide.
-template <DType kDType>
-MP_ISA_FUNCTION void raise_by_columns(const void* row, int64_t columns, uint32_t* largest) {
-    using Memory = typename InMemory<kDType>::type;
-    const Memory* from = static_cast<const Memory*>(row);
+// Blocks one column wide, of kRows rows `stride` elements apart: they are compared before a maximum is widened and stored.
+template <DType kDType, int kRows>
+MP_ISA_FUNCTION void raise_by_columns(const void* first, int64_t stride, int64_t columns,
+                                      uint32_t* largest) {
+    using M = Magnitude<kDType>;
+    using Memory = typename M::Memory;
+    using Code = typename M::Code;
+    const Memory* from = static_cast<const Memory*>(first);
     MP_ISA_INDEPENDENT
     for (int64_t i = 0; i < columns; ++i) {
-        const auto bits = numerics::bits_from_float(numerics::Codec<kDType>::load(from[i]));
-        const auto magnitude = static_cast<int32_t>(bits & numerics::kFloatMagnitudeMask);
+        Code here = M::of(from[i]);
+#pragma GCC unroll 8
+        for (int r = 1; r < kRows; ++r) {
+            const Code magnitude = M::of(from[r * stride + i]);
+            here = magnitude > here ? magnitude : here;
+        }
+        const auto magnitude = static_cast<int32_t>(widen_magnitude<kDType>(here));
         const auto old = static_cast<int32_t>(largest[i]); // signed: SSE2 compares those
         largest[i] = static_cast<uint32_t>(magnitude > old ? magnitude : old);
     }
 }
 
-// The same of several rows, `stride` elements apart: eight are compared before a maximum is widened and stored.
 template <DType kDType>
 MP_ISA_FUNCTION void raise_columns_as(const void* first, int64_t stride, int64_t rows,
                                       int64_t columns, uint32_t* largest) {
-    using M = Magnitude<kDType>;
-    using Memory = typename M::Memory;
-    using Code = typename M::Code;
     constexpr int kRows = 8;
-    const Memory* from = static_cast<const Memory*>(first);
     int64_t row = 0;
-    for (; row + kRows <= rows; row += kRows, from += kRows * stride) {
-        MP_ISA_INDEPENDENT
-        for (int64_t i = 0; i < columns; ++i) {
-            Code here = M::of(from[i]);
-#pragma GCC unroll 8
-            for (int r = 1; r < kRows; ++r) {
-                const Code magnitude = M::of(from[r * stride + i]);
-                here = magnitude > here ? magnitude : here;
-            }
-            const auto magnitude = static_cast<int32_t>(widen_magnitude<kDType>(here));
-            const auto old = static_cast<int32_t>(largest[i]); // signed: SSE2 compares those
-            largest[i] = static_cast<uint32_t>(magnitude > old ? magnitude : old);
-        }
+    for (; row + kRows <= rows; row += kRows) {
+        raise_by_columns<kDType, kRows>(element_address(first, kDType, row * stride), stride,
+                                        columns, largest);
     }
-    for (; row < rows; ++row, from += stride) {
-        raise_by_columns<kDType>(from, columns, largest);
+    for (; row < rows; ++row) {
+        raise_by_columns<kDType, 1>(element_address(first, kDType, row * stride), stride, columns,
+                                    largest);
     }
 }
 
@@ -98,10 +92,6 @@ MP_ISA_INLINE void raise_columns(DType dtype, const void* first, int64_t stride,
 template <DType kDType>
 MP_ISA_INLINE void raise_row_as(const void* row, int64_t columns, int64_t width,
                                 uint32_t* largest) {
-    if (width == 1) {
-        raise_by_columns<kDType>(row, columns, largest);
-        return;
-    }
     width = width == 0 || width > columns ? columns : width;
     const int64_t whole = columns / width;
     if (width == 32) {

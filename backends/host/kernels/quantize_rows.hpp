@@ -96,14 +96,19 @@ MP_ISA_INLINE bool can_look_up(const QuantizeJob& job) {
     return kHasQuantizeLookup && is_fp8 && !job.op->sink.rounding.stochastic && !job.counts;
 }
 
+// All rows of the region have the same factors.
+MP_ISA_INLINE bool is_one_row_of_blocks(const ScaleGrid& grid, const QuantizeRegion& region) {
+    return grid.block_rows == 0 || grid.block_rows >= region.rows;
+}
+
 // False where rows do not share the factors, or too few do for tables to be worth their while.
 MP_ISA_INLINE bool share_tables(const QuantizeJob& job, const QuantizeRegion& region,
                                 FactorTables& tables) {
     constexpr int64_t kFewRows = 8;
     const ScaleGrid& grid = job.op->grid();
-    const bool is_one_row_of_blocks = grid.block_rows == 0 || grid.block_rows >= region.rows;
-    if (!can_look_up(job) || job.op->source.dtype() != DType::bf16 || !is_one_row_of_blocks ||
-        region.rows < kFewRows || grid.block_columns % 64 != 0 || region.factors > kMaxTables) {
+    if (!can_look_up(job) || job.op->source.dtype() != DType::bf16 ||
+        !is_one_row_of_blocks(grid, region) || region.rows < kFewRows ||
+        grid.block_columns % 64 != 0 || region.factors > kMaxTables) {
         return false;
     }
     make_tables(job.op->code_type(), region.multiply, static_cast<int>(region.factors), tables);
@@ -114,8 +119,7 @@ MP_ISA_INLINE bool share_tables(const QuantizeJob& job, const QuantizeRegion& re
 MP_ISA_INLINE const uint16_t* share_moves(const QuantizeJob& job, const QuantizeRegion& region) {
     const QuantizeOne& op = *job.op;
     const ScaleGrid& grid = op.grid();
-    const bool is_one_row_of_blocks = grid.block_rows == 0 || grid.block_rows >= region.rows;
-    if (!kHasQuantizeVector || !is_one_row_of_blocks || !region.is_finite ||
+    if (!kHasQuantizeVector || !is_one_row_of_blocks(grid, region) || !region.is_finite ||
         op.source.dtype() != DType::bf16 || !mp::is_fp8(op.code_type()) ||
         op.sink.rounding.stochastic || job.counts || region.factors > kStripBlocks) {
         return nullptr;

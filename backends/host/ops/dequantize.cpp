@@ -12,8 +12,7 @@ DequantizeDesc as_one_row(const DequantizeDesc& op) {
     DequantizeDesc line = op;
     ArrayRef& from = line.source;
     const int64_t width = from.format.grid.block_columns;
-    const bool is_one =
-        !from.format.grid.exists() || (from.format.grid.block_rows == 0 && width == 0);
+    const bool is_one = !from.format.grid.exists() || from.format.grid.is_one();
     if (is_one || (from.format.grid.block_rows == 1 && width > 0 && from.columns % width == 0)) {
         from.columns *= from.rows;
         from.rows = 1;
