@@ -39,8 +39,8 @@ MP_ISA_FUNCTION void raise_by_blocks(const void* row, int64_t blocks, uint32_t* 
 
 // Blocks one column wide, of kRows rows `stride` elements apart: they are compared before a maximum is widened and stored.
 template <DType kDType, int kRows>
-MP_ISA_FUNCTION void raise_by_columns(const void* first, int64_t stride, int64_t columns,
-                                      uint32_t* largest) {
+MP_ISA_INLINE void raise_by_columns(const void* first, int64_t stride, int64_t columns,
+                                    uint32_t* largest) {
     using M = Magnitude<kDType>;
     using Memory = typename M::Memory;
     using Code = typename M::Code;
