@@ -34,7 +34,7 @@ class Element {
 
     [[nodiscard]] float load(const StepArray& a, bool is_signed = true) const {
         float value = 0.0F;
-        AllFormats::visit(format_id(a.format()), [&](auto format) {
+        AllFormats::visit(a.format(), [&](auto format) {
             using Of = decltype(format);
             if constexpr (Of::kCoding == Coding::remainder) {
                 value = numerics::join_master(
@@ -184,7 +184,7 @@ void store_all(const OptimizerUpdateDesc& op, const UpdateSegment& s, const Stor
     const auto element = [&](std::size_t i) {
         return Element(op, s, first + static_cast<int64_t>(i));
     };
-    AllFormats::visit(format_id(to.array.format()), [&](auto format) {
+    AllFormats::visit(to.array.format(), [&](auto format) {
         constexpr Coding kCoding = decltype(format)::kCoding;
         if constexpr (has_blocks(kCoding)) {
             constexpr auto kSize = static_cast<std::size_t>(block_size(kCoding));

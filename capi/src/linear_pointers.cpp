@@ -49,7 +49,7 @@ Shape matrix(int64_t rows, int64_t columns) { return {{rows, columns}, 2}; }
 
 // What the program keeps itself no recipe can decide. Said once a recipe.
 std::string note_of_weights(mp_recipe* handle, const recipe::Recipe& recipe, int32_t dtype) {
-    if (dtype != MP_DTYPE_FP32 || recipe.weight == DType::fp32 ||
+    if (dtype != MP_DTYPE_FP32 || recipe.weight == FormatId::fp32 ||
         object_of(handle, "recipe")->has_noted_weights.load()) {
         return {};
     }

@@ -134,7 +134,7 @@ mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, 
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        const StateFormat format = object_of(recipe, "recipe")->recipe.weight;
+        const FormatId format = object_of(recipe, "recipe")->recipe.weight;
         const Shape sizes = checked_shape(ndim, shape, DType::fp32, "weight");
         const auto weight = optim::make_state(owner, owner->stream(), format, sizes);
         fill(owner, *weight, values);

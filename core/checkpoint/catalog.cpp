@@ -18,7 +18,7 @@ namespace {
 
 void check_slices(const Entry& entry) {
     const int64_t count = entry.count();
-    const int64_t block = block_size(entry.format.coding);
+    const int64_t block = block_size(entry.format);
     int64_t end = 0;
     for (const LocalSlice& slice : entry.slices) {
         if (slice.start < end || slice.length < 0 || slice.length > count - slice.start) {
@@ -49,9 +49,9 @@ bool is_power_of_two(float value) noexcept {
 }
 
 float value_at(const Entry& entry, const unsigned char* at) noexcept {
-    return entry.format == DType::fp16 // of a block's scale, whose sign is no sign
+    return entry.format == FormatId::fp16 // of a block's scale, whose sign is no sign
                ? numerics::BlockScale16::decode(numerics::detail::load_element<uint16_t>(at, 0))
-               : numerics::load_as_float(entry.format.dtype, at, 0);
+               : numerics::load_as_float(dtype_of(entry.format), at, 0);
 }
 
 } // namespace
@@ -69,7 +69,7 @@ std::size_t Entry::bytes(const LocalSlice& slice) const noexcept {
 }
 
 std::string wrong_value(const Entry& entry, const unsigned char* values, std::size_t bytes) {
-    const auto size = static_cast<std::size_t>(dtype_size(entry.format.dtype));
+    const auto size = static_cast<std::size_t>(dtype_size(dtype_of(entry.format)));
     if (entry.rule == ValueRule::any || size == 0) {
         return "";
     }
@@ -98,7 +98,7 @@ void check_catalog(const Catalog& catalog) {
         if (!seen.emplace(entry.name, entry.state).second) {
             fail(Code::invalid_argument, "checkpoint: there are two of %s", entry.text().c_str());
         }
-        if (!entry.format.exists() || dtype_bits(entry.format.dtype) < 8) {
+        if (entry.format == FormatId::none || dtype_bits(dtype_of(entry.format)) < 8) {
             fail(Code::invalid_dtype, "checkpoint: %s is of no type that can be saved",
                  entry.text().c_str());
         }

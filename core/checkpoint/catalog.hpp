@@ -33,7 +33,7 @@ struct LocalSlice {
 struct Entry {
     std::string name;
     std::string state; // neither dot nor @
-    StateFormat format;
+    FormatId format = FormatId::none;
     std::vector<int64_t> shape;
     std::vector<LocalSlice> slices;
     const Stream* stream = nullptr; // of the device that has the data; null: host memory
@@ -46,9 +46,7 @@ struct Entry {
     [[nodiscard]] int64_t count() const noexcept;
     [[nodiscard]] std::size_t bytes(const LocalSlice& slice) const noexcept;
     // Bytes before element i, of the whole tensor's codes.
-    [[nodiscard]] int64_t offset(int64_t i) const noexcept {
-        return code_bytes(format.coding, format.dtype, i);
-    }
+    [[nodiscard]] int64_t offset(int64_t i) const noexcept { return code_bytes(format, i); }
     [[nodiscard]] std::string text() const { return "'" + name + "' (" + state + ")"; }
 };
 

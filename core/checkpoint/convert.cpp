@@ -85,7 +85,7 @@ struct Converter::Losses {
     }
 };
 
-LooseStates::LooseStates(const optim::StatesPlace& like, StateFormat weight,
+LooseStates::LooseStates(const optim::StatesPlace& like, FormatId weight,
                          const optim::StateFormats& formats,
                          const std::shared_ptr<Context>& context, Stream& stream)
     : param(optim::make_state(context, stream, weight, Shape{{like.count}, 1})),
@@ -101,7 +101,7 @@ Converter::Converter(const Manifest& manifest, const optim::Optimizer& target)
     const recipe::Recipe recipe = recipe_of(manifest);
     for (int32_t i = 0; i < target.parameters().count(); ++i) {
         const optim::StatesPlace live = target.parameters().place(i);
-        const StateFormat weight =
+        const FormatId weight =
             stored_weight(manifest, target.parameters()[i].name, live.shape).format;
         optim::StateFormats formats =
             optim::state_formats(recipe, weight, live.whole, live.formats.rule);
@@ -193,8 +193,7 @@ void Converter::plan_copies(const optim::StatesPlace& from, const optim::StatesP
     const std::vector<optim::SavedTensor> sources = optim::saved_tensors(from);
     const std::vector<optim::SavedTensor> targets = optim::saved_tensors(to);
     for (std::size_t i = 0; i < targets.size(); ++i) {
-        const StateFormat format = targets[i].format;
-        const int64_t bytes = code_bytes(format.coding, format.dtype, targets[i].count);
+        const int64_t bytes = code_bytes(targets[i].format, targets[i].count);
         copies_.push_back({targets[i].data, sources[i].data, static_cast<std::size_t>(bytes)});
     }
 }

@@ -25,9 +25,8 @@ struct Conversion {
 
 // One parameter's elements that are here, in states that no optimizer owns.
 struct LooseStates {
-    LooseStates(const optim::StatesPlace& like, StateFormat weight,
-                const optim::StateFormats& formats, const std::shared_ptr<Context>& context,
-                Stream& stream);
+    LooseStates(const optim::StatesPlace& like, FormatId weight, const optim::StateFormats& formats,
+                const std::shared_ptr<Context>& context, Stream& stream);
     std::shared_ptr<Tensor> param;
     optim::ParamStates states;
     optim::StatesPlace place; // points to the two

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "dtype/state_format.hpp"
+#include "dtype/format_id.hpp"
 
 namespace mp::checkpoint {
 
@@ -34,7 +34,7 @@ struct StoredSlice {
 struct StoredTensor {
     std::string name;  // the parameter, the layer, the caller's blob
     std::string state; // "param", "exp_avg", "exp_avg_scale_inv", "blob", ...
-    StateFormat format;
+    FormatId format = FormatId::none;
     std::vector<int64_t> shape;
     std::vector<StoredSlice>
         slices; // ordered by start; they tile the tensor; none where it is empty

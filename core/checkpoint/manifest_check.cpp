@@ -69,9 +69,7 @@ void check_room(const Manifest& manifest) {
     }
     for (const StoredTensor& tensor : manifest.tensors) {
         for (const StoredSlice& slice : tensor.slices) {
-            const auto offset = [&](int64_t i) {
-                return code_bytes(tensor.format.coding, tensor.format.dtype, i);
-            };
+            const auto offset = [&](int64_t i) { return code_bytes(tensor.format, i); };
             const int64_t bytes = offset(slice.start + slice.length) - offset(slice.start);
             int64_t& room = left[static_cast<std::size_t>(slice.file)];
             if (bytes > room) {

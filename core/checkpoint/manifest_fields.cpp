@@ -74,7 +74,7 @@ StoredTensor ManifestReader::tensor() {
     }
     expect_key("format");
     tensor.format = parse_format(string());
-    if (!tensor.format.exists()) {
+    if (tensor.format == FormatId::none) {
         refuse("a tensor is in an unknown format");
     }
     expect_key("shape");
@@ -118,7 +118,7 @@ StoredSlice ManifestReader::slice(const StoredTensor& tensor) {
     if (slice.length > count || slice.start > count - slice.length) {
         refuse("a slice goes beyond its tensor");
     }
-    const int64_t block = block_size(tensor.format.coding);
+    const int64_t block = block_size(tensor.format);
     if (slice.start % block != 0 ||
         (slice.length % block != 0 && slice.start + slice.length != count)) {
         refuse("a slice does not begin or end where a block of scaled codes does");

@@ -16,7 +16,7 @@ int64_t product(const std::vector<int64_t>& sizes) {
     return count;
 }
 
-Entry whole_entry(const std::string& name, const std::string& state, StateFormat format,
+Entry whole_entry(const std::string& name, const std::string& state, FormatId format,
                   std::vector<int64_t> shape, void* data, const Stream* stream) {
     Entry entry;
     entry.name = name;
@@ -101,8 +101,8 @@ class StatefulLinear final : public Stateful {
         bytes_ = layer_.scaling().save(stream());
         index_ = catalog.entries.size();
         const auto size = static_cast<int64_t>(bytes_.size());
-        catalog.entries.push_back(
-            whole_entry(name_, kScalingState, DType::uint8, {size}, bytes_.data(), nullptr));
+        catalog.entries.push_back(whole_entry(name_, kScalingState, format_id(DType::uint8), {size},
+                                              bytes_.data(), nullptr));
         catalog.entries.back().agrees = true;
     }
 
@@ -139,7 +139,7 @@ class StatefulData final : public Stateful {
     StatefulData(std::string name, void* data, std::size_t bytes)
         : name_(std::move(name)), data_(data), bytes_(bytes) {}
     void add_to(Catalog& catalog) override {
-        catalog.entries.push_back(whole_entry(name_, "data", DType::uint8,
+        catalog.entries.push_back(whole_entry(name_, "data", format_id(DType::uint8),
                                               {static_cast<int64_t>(bytes_)}, data_, nullptr));
     }
     void prepare(const Loaded& /*loaded*/) override {}

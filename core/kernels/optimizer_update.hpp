@@ -177,16 +177,15 @@ template <class Exec, bool kBlocks> struct UpdateTeams {
             constexpr int kState = decltype(state)::kIndex;
             const StepArray& a = s.states[kState];
             store_later(team,
-                        {format_id(a.format()), a.data, a.scale_inv,
-                         numerics::is_signed_state<Rule>(kState), op.stochastic_states[kState],
-                         numerics::state_purpose(kState), i, s.first + i, n},
+                        {a.format(), a.data, a.scale_inv, numerics::is_signed_state<Rule>(kState),
+                         op.stochastic_states[kState], numerics::state_purpose(kState), i,
+                         s.first + i, n},
                         of.values[kState], of.largest[kState], key);
         });
         constexpr int kIt = BlockValues::kCompensation;
         store_later(team,
-                    {format_id(s.compensation.format()), s.compensation.data,
-                     s.compensation.scale_inv, true, false, numerics::Purpose::compensation, i,
-                     s.first + i, n},
+                    {s.compensation.format(), s.compensation.data, s.compensation.scale_inv, true,
+                     false, numerics::Purpose::compensation, i, s.first + i, n},
                     of.values[kIt], of.largest[kIt], key);
     }
 

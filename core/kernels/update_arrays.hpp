@@ -13,7 +13,7 @@ namespace mp::kernels {
 #define FORMAT(id, name, dtype, coding, roles)                                                     \
     static_assert((Coding::coding != Coding::plain && Coding::coding != Coding::scaled) ||         \
                   is_floating(DType::dtype));
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
 
 template <class Body>
 KOKKOS_FORCEINLINE_FUNCTION void visit_blocks(FormatId format, const Body& body) {
@@ -32,14 +32,14 @@ struct ArrayParts {
     int64_t count;
 };
 KOKKOS_FORCEINLINE_FUNCTION ArrayParts parts_of(const StepArray& a, int64_t count) {
-    return {format_id(a.format()), a.data, a.scale_inv, count};
+    return {a.format(), a.data, a.scale_inv, count};
 }
 
 // The numbers of a tile. kBlocks: they may be kept in blocks.
 template <bool kBlocks, int kEach>
 KOKKOS_FORCEINLINE_FUNCTION void load_values(ArrayParts from, bool is_signed,
                                              const Tile<kEach>& tile, float (&x)[kEach]) {
-    if (kBlocks && has_blocks(format_of(from.format).coding)) {
+    if (kBlocks && has_blocks(from.format)) {
         visit_blocks(from.format, [&](auto of) MP_INLINED {
             tile.for_each([&](int j, int64_t i) MP_INLINED {
                 x[j] = numerics::load_block_value(decltype(of)::kCoding, is_signed, from.data,
@@ -48,12 +48,11 @@ KOKKOS_FORCEINLINE_FUNCTION void load_values(ArrayParts from, bool is_signed,
         });
         return;
     }
-    visit_array(format_of(from.format).dtype, from.data, from.count,
-                [&](const auto& array) MP_INLINED {
-                    tile.for_each([&](int j, int64_t i) MP_INLINED {
-                        x[j] = decoded(array(i), static_cast<const float*>(from.scales));
-                    });
-                });
+    visit_array(dtype_of(from.format), from.data, from.count, [&](const auto& array) MP_INLINED {
+        tile.for_each([&](int j, int64_t i) MP_INLINED {
+            x[j] = decoded(array(i), static_cast<const float*>(from.scales));
+        });
+    });
 }
 
 // Elements in registers: old values first, new ones after the rule.

@@ -45,7 +45,7 @@ struct BlockStore {
 template <Coding kCoding>
 KOKKOS_FORCEINLINE_FUNCTION int32_t block_code(const BlockStore& to, float x, float divisor,
                                                const numerics::SrKey& key, int j) {
-    if constexpr (!StateFormat(block_layout(kCoding).codes, kCoding).is_map()) {
+    if constexpr (!is_map(format_id(block_layout(kCoding).codes, kCoding))) {
         if (to.stochastic) {
             const float quotient = numerics::e4m3_quotient(to.is_signed, x, divisor);
             return numerics::Codec<DType::fp8_e4m3>::store_sr(

@@ -46,14 +46,14 @@ int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const FormatsOfGroup
     return static_cast<int32_t>(hyper_.size()) - 1;
 }
 
-std::string second_moment_warning(StateFormat format, bool is_stochastic,
+std::string second_moment_warning(FormatId format, bool is_stochastic,
                                   const numerics::GroupHyper& hyper, const std::string& remedy) {
-    if (format == DType::fp16) {
+    if (format == FormatId::fp16) {
         return "optimizer: fp16 second moments underflow for gradients below 2.4e-4 and are "
                "infinite for those above 256, whose weights then stay; use bf16 or fp32, or "
                "fp16_scaled";
     }
-    if (format != DType::bf16 || is_stochastic ||
+    if (format != FormatId::bf16 || is_stochastic ||
         hyper.beta2 <= recipe::kLargestBeta2ForNearestBf16) {
         return {};
     }

@@ -18,7 +18,7 @@ namespace mp::optim {
 const float* scalar_address(const Tensor* tensor, const Device& device, const char* name);
 
 // Of second moments that can only grow, or in fp16; empty where there is nothing to say. `remedy`: "set" what helps.
-std::string second_moment_warning(StateFormat format, bool is_stochastic,
+std::string second_moment_warning(FormatId format, bool is_stochastic,
                                   const numerics::GroupHyper& hyper, const std::string& remedy);
 // Of an eps that is 0, where it is a number of the host's and the rule divides.
 std::string eps_warning(const numerics::GroupHyper& hyper);

@@ -11,27 +11,26 @@ namespace {
 
 // Codes are bytes, whatever their type is called.
 TensorRef codes_of(const StoredState& state) {
-    return {state.slice.data,
-            code_bytes(state.format.coding, state.format.dtype, state.slice.count()), DType::uint8};
+    return {state.array.data, code_bytes(state.format, state.array.count()), DType::uint8};
 }
 TensorRef scales_of(const StoredState& state) {
-    return {state.block_scales, scale_count(state.format, state.slice.count()),
-            scale_dtype(state.format)};
+    return {state.array.scale_inv, state.array.scale_count(), state.array.format.grid.dtype};
 }
 
 std::vector<float> read_blocks(Stream& stream, const StoredState& state) {
     const Bytes codes = download(stream, codes_of(state));
     const Bytes scales = download(stream, scales_of(state));
-    std::vector<float> values(static_cast<std::size_t>(state.slice.count()));
+    std::vector<float> values(static_cast<std::size_t>(state.array.count()));
     for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = numerics::load_block_value(state.format.coding, state.is_signed, codes.data(),
-                                               scales.data(), static_cast<int64_t>(i));
+        values[i] =
+            numerics::load_block_value(coding_of(state.format), state.is_signed, codes.data(),
+                                       scales.data(), static_cast<int64_t>(i));
     }
     return values;
 }
 
 void write_blocks(Stream& stream, const StoredState& state, const std::vector<float>& values) {
-    const Coding coding = state.format.coding;
+    const Coding coding = coding_of(state.format);
     const auto size = static_cast<std::size_t>(block_size(coding));
     const TensorRef codes_at = codes_of(state);
     const TensorRef scales_at = scales_of(state);
@@ -97,15 +96,15 @@ void upload_floats(Stream& stream, const TensorRef& ref, const std::vector<float
 }
 
 std::vector<float> read_stored(Stream& stream, const StoredState& state) {
-    return state.block_scales != nullptr ? read_blocks(stream, state)
-                                         : download_floats(stream, state.slice.elements());
+    return has_blocks(state.format) ? read_blocks(stream, state)
+                                    : download_floats(stream, state.array.elements());
 }
 
 void write_stored(Stream& stream, const StoredState& state, const std::vector<float>& values) {
-    if (state.block_scales != nullptr) {
+    if (has_blocks(state.format)) {
         write_blocks(stream, state, values);
     } else {
-        upload_floats(stream, state.slice.elements(), values);
+        upload_floats(stream, state.array.elements(), values);
     }
 }
 

@@ -14,9 +14,7 @@ namespace mp::optim {
 namespace {
 
 // What is kept in high precision has gradients and moments without scales.
-StateFormat unscaled(StateFormat format) {
-    return format.is_scaled() ? StateFormat(DType::fp32) : format;
-}
+FormatId unscaled(FormatId format) { return is_scaled(format) ? FormatId::fp32 : format; }
 
 void add_states(MemoryReport& report, const StateFormats& formats, int64_t count) {
     report.master += format_bytes(formats.master, count);
@@ -29,10 +27,10 @@ void add_states(MemoryReport& report, const StateFormats& formats, int64_t count
 
 } // namespace
 
-StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int64_t count,
+StateFormats state_formats(const recipe::Recipe& recipe, FormatId weight, int64_t count,
                            numerics::RuleId rule) {
-    const bool narrow = weight.dtype != DType::fp32; // an fp32 parameter is its own master
-    const auto choose = [&](StateFormat format) { return narrow ? format : unscaled(format); };
+    const bool narrow = dtype_of(weight) != DType::fp32; // an fp32 parameter is its own master
+    const auto choose = [&](FormatId format) { return narrow ? format : unscaled(format); };
     StateFormats formats;
     formats.grad = choose(recipe.grad);
     formats.rule = rule;
@@ -44,7 +42,7 @@ StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int
     if (narrow) {
         formats.compensation = state_format(recipe.compensation, count, recipe.block_min_elements);
         formats.master = recipe.master;
-        formats.half_away = recipe.master == DType::fp32 &&
+        formats.half_away = recipe.master == FormatId::fp32 &&
                             recipe.weight_rounding == recipe::RoundingMode::nearest_away;
     }
     return formats;
@@ -67,7 +65,7 @@ recipe::Recipe with_formats(const recipe::Recipe& recipe, const FormatsOfGroup& 
         const std::string key = std::string("optimizer.") + info.state(k).name + ".dtype";
         recipe::set_key(own, recipe::find_key(key), format);
         recipe::StatePolicy& state = own.state(info.states[k]);
-        if (state.format == DType::fp32) {
+        if (state.format == FormatId::fp32) {
             state.rounding = recipe::RoundingMode::nearest;
         }
     }
@@ -75,15 +73,15 @@ recipe::Recipe with_formats(const recipe::Recipe& recipe, const FormatsOfGroup& 
     return own;
 }
 
-DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight, bool is_vector) {
-    const bool is_narrower = dtype_size(recipe.weight_gather) < dtype_size(weight.dtype);
-    return is_narrower && !is_vector && weight == recipe.weight && !weight.is_scaled()
+DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector) {
+    const bool is_narrower = dtype_size(recipe.weight_gather) < dtype_size(dtype_of(weight));
+    return is_narrower && !is_vector && weight == recipe.weight && !is_scaled(weight)
                ? recipe.weight_gather
-               : weight.dtype;
+               : dtype_of(weight);
 }
 
 Format reduce_wire(const Format& wire, const recipe::Recipe& recipe, const StateFormats& formats) {
-    const bool is_kept = recipe.grad.is_scaled() && !formats.grad.is_scaled();
+    const bool is_kept = is_scaled(recipe.grad) && !is_scaled(formats.grad);
     return is_fp8(wire.dtype) && is_kept ? comm::wire_format(DType::fp32) : wire;
 }
 
@@ -92,11 +90,11 @@ namespace {
 // A planned tensor as a parameter would be.
 struct Planned {
     int64_t count = 0;
-    StateFormat weight; // what the step keeps exactly
+    FormatId weight = FormatId::none; // what the step keeps exactly
     StateFormats formats;
     Format wire = comm::wire_format(DType::bf16);
     bool is_codes = false;
-    StateFormat memory; // of the parameter itself
+    FormatId memory = FormatId::none; // of the parameter itself
     DType gather = DType::none;
 };
 
@@ -105,8 +103,8 @@ Planned plan_one(const recipe::Recipe& recipe, const recipe::Recipe& of_group,
     Planned planned;
     planned.count = tensor.count;
     planned.is_codes = is_fp8(tensor.weight);
-    planned.weight = tensor.weight == DType::fp32 ? StateFormat(DType::fp32) : recipe.weight;
-    planned.memory = planned.is_codes ? StateFormat(tensor.weight, Coding::scaled) : planned.weight;
+    planned.weight = tensor.weight == DType::fp32 ? FormatId::fp32 : recipe.weight;
+    planned.memory = planned.is_codes ? format_id(tensor.weight, Coding::scaled) : planned.weight;
     planned.formats = state_formats(of_group, planned.weight, tensor.count, tensor.rule);
     planned.wire = reduce_wire(sharding.wire, recipe, planned.formats);
     planned.gather =
@@ -125,7 +123,7 @@ void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
              "codes",
              dtype_name(tensor.weight));
     }
-    if (ranks == 1 || sharding.stage == 0 || !recipe.fp8.gather || recipe.weight.is_scaled()) {
+    if (ranks == 1 || sharding.stage == 0 || !recipe.fp8.gather || is_scaled(recipe.weight)) {
         fail(Code::invalid_dtype,
              "a planned weight is %s, which is for ranks that gather codes: from stage 1 on, under "
              "weight.gather.codes",
@@ -195,7 +193,7 @@ void add_common(MemoryReport& report, const Planned& tensor, int32_t stage) {
 // What the owner of some of its elements, at least one, holds for them.
 void add_own(MemoryReport& report, const Planned& tensor, int32_t stage, int64_t own) {
     const bool has_copy =
-        stage == 3 || tensor.is_codes || (stage > 0 && tensor.gather != tensor.weight.dtype);
+        stage == 3 || tensor.is_codes || (stage > 0 && tensor.gather != dtype_of(tensor.weight));
     const bool is_shared = comm::is_shared(tensor.wire);
     report.weight += has_copy ? format_bytes(tensor.weight, own) : 0;
     report.reduced_grad +=

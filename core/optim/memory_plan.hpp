@@ -43,17 +43,17 @@ struct MemoryReport {
 
 // What one parameter is kept in beside its weight; `none` for what it does not have.
 struct StateFormats {
-    StateFormat grad;
+    FormatId grad = FormatId::none;
     numerics::RuleId rule = numerics::RuleId::adamw;
-    StateFormat states[numerics::kMaxStates]; // those of the rule, in its order
-    StateFormat compensation;
-    StateFormat master;
+    FormatId states[numerics::kMaxStates] = {}; // those of the rule, in its order
+    FormatId compensation = FormatId::none;
+    FormatId master = FormatId::none;
     bool half_away = false; // the weight is rounded from its fp32 master with halves away from zero
 };
 
 // For a parameter of `weight` format with so many elements, stepped by a rule: of the whole parameter, however it is cut
 // between ranks, so that the cut does not decide the formats.
-StateFormats state_formats(const recipe::Recipe& recipe, StateFormat weight, int64_t count,
+StateFormats state_formats(const recipe::Recipe& recipe, FormatId weight, int64_t count,
                            numerics::RuleId rule);
 
 // What the states of a group of parameters are kept in, in its rule's order, as the recipe's keys say it; empty: what the
@@ -65,7 +65,7 @@ recipe::Recipe with_formats(const recipe::Recipe& recipe, const FormatsOfGroup& 
 
 // What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
 // recipe's own type; else its own. Vectors (norms, biases), which no product takes, are never rounded for it.
-DType gather_dtype(const recipe::Recipe& recipe, StateFormat weight, bool is_vector);
+DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector);
 
 // What a parameter's gradient is reduced in: `wire`, but in fp32 where that is fp8 and the recipe, whose gradients are
 // codes, keeps this one in high precision (MS-AMP's biases and norms).

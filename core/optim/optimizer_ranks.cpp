@@ -70,8 +70,8 @@ uint64_t hash_of(const Parameter& p) {
     system::Fnv64 hash;
     hash.add(p.name);
     hash.add(p.group);
-    for (const StateFormat format : p.formats.states) {
-        hash.add(static_cast<int64_t>(format_id(format)));
+    for (const FormatId format : p.formats.states) {
+        hash.add(static_cast<int64_t>(format));
     }
     hash.add(p.param->dtype());
     hash.add(p.grad->dtype());
@@ -105,9 +105,9 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
     std::vector<shard::ShardedTensor> tensors;
     for (const Parameter& p : parameters) {
         const bool has_scales =
-            (p.param->scales() != nullptr && !p.is_codes) || p.formats.master.is_scaled() ||
+            (p.param->scales() != nullptr && !p.is_codes) || is_scaled(p.formats.master) ||
             std::any_of(std::begin(p.formats.states), std::end(p.formats.states),
-                        [](StateFormat f) { return f.is_scaled(); });
+                        [](FormatId f) { return is_scaled(f); });
         if (has_scales && options.stage > 0 && options.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,
                  "optimizer: '%s' has states with one scale for the tensor, which ranks cannot "
@@ -117,7 +117,7 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
         tensors.push_back({p.param, p.grad,
                            gather_dtype(recipe, p.weight, p.param->shape().ndim < 2),
                            reduce_wire(options.wire, recipe, p.formats),
-                           p.is_codes ? recipe.weight.dtype : DType::none, p.init_fp32});
+                           p.is_codes ? dtype_of(recipe.weight) : DType::none, p.init_fp32});
     }
     return tensors;
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "dtype/state_format.hpp"
+#include "dtype/format_id.hpp"
 #include "tensor/memory_ranges.hpp"
 
 namespace mp::optim {
@@ -31,9 +31,10 @@ void add_arrays(MemoryRanges& ranges, Segments segments, const char* name, Use u
     for (std::size_t i = 0; i < segments.size(); ++i) {
         const StepArray& a = array_of(segments[i]);
         if (a.scale_inv != nullptr) {
-            const StateFormat format = a.format();
+            const FormatId format = a.format();
             ranges.add(a.scale_inv,
-                       bytes_of(scale_dtype(format), scale_count(format, segments[i].count)), i);
+                       bytes_of(scale_grid(format).dtype, scale_count(format, segments[i].count)),
+                       i);
         }
     }
 }

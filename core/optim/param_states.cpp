@@ -8,9 +8,8 @@
 namespace mp::optim {
 namespace {
 
-Format format_of(StateFormat format) {
-    return {format.dtype, kTensorScale,
-            numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
+Format one_scale(DType codes) {
+    return {codes, kTensorScale, numerics::scale_policy(numerics::ScaleRule::msamp, codes)};
 }
 
 std::size_t byte_count(const TensorRef& ref) {
@@ -70,29 +69,30 @@ void set_zero(Stream& stream, const Tensor* tensor) {
 
 } // namespace
 
-StateFormat format_of(const Tensor& tensor) {
-    return {tensor.dtype(), tensor.scales() == nullptr ? Coding::plain : Coding::scaled};
+FormatId format_of(const Tensor& tensor) {
+    return format_id(tensor.dtype(), tensor.scales() == nullptr ? Coding::plain : Coding::scaled);
 }
 
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
-                                   StateFormat format, const Shape& shape) {
-    if (!format.exists()) {
+                                   FormatId format, const Shape& shape) {
+    if (format == FormatId::none) {
         return nullptr;
     }
-    if (format.is_scaled()) {
-        return std::make_shared<Tensor>(context, stream, format_of(format), shape);
+    const DType codes = dtype_of(format);
+    if (is_scaled(format)) {
+        return std::make_shared<Tensor>(context, stream, one_scale(codes), shape);
     }
-    const Shape bytes = {{code_bytes(format.coding, format.dtype, shape.count())}, 1};
-    return std::make_shared<Tensor>(context, stream, format.dtype,
-                                    block_layout(format.coding).bits == 4 ? bytes : shape);
+    const Shape bytes = {{code_bytes(format, shape.count())}, 1};
+    return std::make_shared<Tensor>(context, stream, codes,
+                                    block_layout(coding_of(format)).bits == 4 ? bytes : shape);
 }
 
 // Scales of zero: so codes of zero are numbers of zero, also in a map whose code 0 is something else.
 ParamStates::Kept ParamStates::make_kept(const std::shared_ptr<Context>& context, Stream& stream,
-                                         StateFormat format, const Shape& shape) const {
+                                         FormatId format, const Shape& shape) const {
     return {make_state(context, stream, format, shape),
-            has_blocks(format.coding)
-                ? std::make_shared<Tensor>(context, stream, scale_dtype(format),
+            has_blocks(format)
+                ? std::make_shared<Tensor>(context, stream, scale_grid(format).dtype,
                                            Shape{{scale_count(format, shape.count())}, 1})
                 : nullptr};
 }
@@ -146,10 +146,10 @@ void ParamStates::fill(UpdateSegment& s) const noexcept {
                                  : StepArray{tensor->data(), slice_of(*tensor).scale_inv,
                                              tensor->dtype(), Coding::plain};
     };
-    const auto kept = [&array](const Kept& of, StateFormat format) {
+    const auto kept = [&array](const Kept& of, FormatId format) {
         StepArray a = array(of.codes);
         if (of.block_scales != nullptr) {
-            a.coding = format.coding;
+            a.coding = coding_of(format);
             a.scale_inv = of.block_scales->data();
         }
         return a;
@@ -163,11 +163,13 @@ void ParamStates::fill(UpdateSegment& s) const noexcept {
     s.param_half_away = formats_.half_away ? 1 : 0;
 }
 
-StoredState ParamStates::stored(const Kept& kept, StateFormat format, bool is_signed) const {
-    StoredState state = {format, slice_of(*kept.codes),
-                         kept.block_scales != nullptr ? kept.block_scales->data() : nullptr,
-                         is_signed};
-    state.slice.columns = count_;
+StoredState ParamStates::stored(const Kept& kept, FormatId format, bool is_signed) const {
+    StoredState state = {format, slice_of(*kept.codes), is_signed};
+    state.array.columns = count_;
+    if (kept.block_scales != nullptr) {
+        state.array.scale_inv = kept.block_scales->data();
+        state.array.format.grid = scale_grid(format);
+    }
     return state;
 }
 

@@ -17,17 +17,16 @@
 namespace mp::optim {
 
 // The format of a weight or gradient.
-StateFormat format_of(const Tensor& tensor);
+FormatId format_of(const Tensor& tensor);
 
 // A new tensor of zeros in a format, without the scales of blocks; null for a format of `none`.
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
-                                   StateFormat format, const Shape& shape);
+                                   FormatId format, const Shape& shape);
 
 // A rule's state, or a compensation, as it is stored.
 struct StoredState {
-    StateFormat format; // `none`: there is no such state
-    ArrayRef slice;     // count is that of the elements, whatever the bytes of their codes
-    void* block_scales = nullptr; // null: there are no blocks
+    FormatId format = FormatId::none; // there is no such state
+    ArrayRef array; // one row; its count is that of the elements, whatever the bytes of their codes
     bool is_signed = true;
 };
 
@@ -70,7 +69,7 @@ class ParamStates {
     [[nodiscard]] bool has_compensation() const noexcept { return compensation_.codes != nullptr; }
     [[nodiscard]] const std::shared_ptr<Tensor>& master() const noexcept { return master_; }
     [[nodiscard]] bool has_remainder() const noexcept {
-        return formats_.master.coding == Coding::remainder;
+        return formats_.master == FormatId::remainder16;
     }
 
   private:
@@ -80,9 +79,9 @@ class ParamStates {
         std::shared_ptr<Tensor> codes;        // null: there is none
         std::shared_ptr<Tensor> block_scales; // or null
     };
-    Kept make_kept(const std::shared_ptr<Context>& context, Stream& stream, StateFormat format,
+    Kept make_kept(const std::shared_ptr<Context>& context, Stream& stream, FormatId format,
                    const Shape& shape) const;
-    [[nodiscard]] StoredState stored(const Kept& kept, StateFormat format, bool is_signed) const;
+    [[nodiscard]] StoredState stored(const Kept& kept, FormatId format, bool is_signed) const;
     [[nodiscard]] numerics::RuleInfo rule() const noexcept {
         return numerics::rule_info(formats_.rule);
     }

@@ -32,7 +32,7 @@ struct Parameter {
         stepped; // what the step writes: param, or offloaded its copy on the host
     std::shared_ptr<Tensor> init_fp32; // until its states are made
     bool counts_elsewhere = false;     // as in NewParameter
-    StateFormat weight;                // what the step keeps the weight in
+    FormatId weight = FormatId::none;  // what the step keeps the weight in
     StateFormats formats;
     bool is_codes =
         false; // fp8 codes that are gathered for use; their owner keeps the exact values
@@ -41,10 +41,10 @@ struct Parameter {
 
 // What decides where a parameter's states are.
 struct ParameterOptions {
-    StateFormat weight;         // the recipe's
-    bool gathers_codes = false; // weights may be codes for use
-    bool offload = false;       // states and step on the host
-    bool is_sharded = false;    // states are made when the parameters are cut
+    FormatId weight = FormatId::none; // the recipe's
+    bool gathers_codes = false;       // weights may be codes for use
+    bool offload = false;             // states and step on the host
+    bool is_sharded = false;          // states are made when the parameters are cut
 };
 
 class Parameters {
@@ -105,7 +105,7 @@ class Parameters {
     void forget_states(const Parameter& parameter) noexcept;
     void check_values(int32_t index, const Tensor& values) const;
     [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
-    [[nodiscard]] StateFormat weight_format(const Tensor& param) const noexcept {
+    [[nodiscard]] FormatId weight_format(const Tensor& param) const noexcept {
         return is_gathered_codes(param) ? options_.weight : format_of(param);
     }
     // Where the step finds them.

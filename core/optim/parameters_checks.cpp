@@ -90,8 +90,8 @@ void Parameters::check_format(const NewParameter& p) const {
                  name, format_text(tensor->format()).c_str());
         }
     }
-    const StateFormat format = weight_format(*p.param);
-    if (format != DType::fp32 && format != options_.weight) {
+    const FormatId format = weight_format(*p.param);
+    if (format != FormatId::fp32 && format != options_.weight) {
         fail(Code::invalid_dtype,
              "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
              "precision",

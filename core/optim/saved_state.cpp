@@ -5,8 +5,8 @@ namespace mp::optim {
 
 std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
     std::vector<SavedTensor> saved;
-    const auto add = [&](const std::string& state, StateFormat format, void* data, void* scales) {
-        if (!format.exists()) {
+    const auto add = [&](const std::string& state, FormatId format, void* data, void* scales) {
+        if (format == FormatId::none) {
             return;
         }
         const bool is_here = place.count > 0 && data != nullptr;
@@ -16,15 +16,22 @@ std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
         tensor.start = is_here ? place.start : 0;
         tensor.count = is_here ? place.count : 0;
         saved.push_back(tensor);
-        if (!format.is_scaled() && !has_blocks(format.coding)) {
+        if (!scale_grid(format).exists()) {
             return;
         }
-        SavedTensor scale = {state + "_scale_inv", scale_dtype(format), {},           0, 0, scales,
-                             place.stream,         place.is_everywhere, place.is_copy};
-        if (format.is_scaled()) { // whole tensors only: one number, with its owner
+        SavedTensor scale = {state + "_scale_inv",
+                             format_id(scale_grid(format).dtype),
+                             {},
+                             0,
+                             0,
+                             scales,
+                             place.stream,
+                             place.is_everywhere,
+                             place.is_copy};
+        if (is_scaled(format)) { // whole tensors only: one number, with its owner
             scale.count = is_here ? 1 : 0;
         } else {
-            const int64_t block = block_size(format.coding);
+            const int64_t block = block_size(format);
             scale.shape = {scale_count(format, place.whole)};
             scale.start = tensor.start / block;
             scale.count = (tensor.count + block - 1) / block;

@@ -12,7 +12,7 @@ namespace mp::optim {
 // An array of a parameter that a step reads and changes, as far as it is here.
 struct SavedTensor {
     std::string state; // "param", "exp_avg", "exp_avg_scale_inv", ...
-    StateFormat format;
+    FormatId format = FormatId::none;
     std::vector<int64_t>
         shape;         // of the whole, in elements; of scales: none, or the number of blocks
     int64_t start = 0; // elements [start, start + count) are here
@@ -25,7 +25,7 @@ struct SavedTensor {
 
 // The elements of a parameter whose states are here, and all that is kept of them.
 struct StatesPlace {
-    StateFormat weight;
+    FormatId weight = FormatId::none;
     StateFormats formats;
     std::vector<int64_t> shape; // of the whole parameter
     int64_t whole = 0;          // elements of it

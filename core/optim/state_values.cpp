@@ -101,10 +101,10 @@ void read_values(Stream& stream, const ParamStates& states, const ArrayRef& para
                  const std::string& name, const TensorRef& destination, const std::string& owner) {
     const StoredState state = states.find(name);
     const ArrayRef plain = plain_array(destination);
-    if (state.block_scales != nullptr) {
+    if (has_blocks(state.format)) {
         upload_floats(stream, destination, read_stored(stream, state));
-    } else if (state.format.exists()) {
-        quant::convert(stream, state.slice, plain);
+    } else if (state.format != FormatId::none) {
+        quant::convert(stream, state.array, plain);
     } else if (name == "fp32_param") {
         read_weight(stream, states, param, destination);
     } else {
@@ -117,14 +117,14 @@ void write_values(Stream& stream, const ParamStates& states, const ArrayRef& par
                   const std::string& name, const TensorRef& source, const std::string& owner) {
     const StoredState state = states.find(name);
     const ArrayRef plain = plain_array(source);
-    const bool is_known = state.format.exists() || name == "fp32_param";
+    const bool is_known = state.format != FormatId::none || name == "fp32_param";
     const std::vector<float> values =
         is_known ? download_floats(stream, source) : std::vector<float>();
     check_numbers(states, name, values, owner);
-    if (state.block_scales != nullptr) {
+    if (has_blocks(state.format)) {
         write_stored(stream, state, values);
-    } else if (state.format.exists()) {
-        quant::convert(stream, plain, state.slice);
+    } else if (state.format != FormatId::none) {
+        quant::convert(stream, plain, state.array);
     } else if (name == "fp32_param") {
         write_weight(stream, states, param, source);
     } else {

@@ -20,7 +20,7 @@ struct Role {
 std::string formats_for(FormatRoles role) {
     std::string names;
     AllFormats::for_each([&](auto format) {
-        const StateFormat one = {decltype(format)::kDType, decltype(format)::kCoding};
+        constexpr FormatId one = decltype(format)::kFormat;
         if ((format_roles(one) & role) != 0) {
             names.append(names.empty() ? "" : ", ").append(format_name(one));
         }
@@ -29,7 +29,7 @@ std::string formats_for(FormatRoles role) {
 }
 
 void check_format(const Role& role, const StepArray& a, int64_t count, const char* name) {
-    const StateFormat format = a.format();
+    const FormatId format = a.format();
     if ((format_roles(format) & role.role) == 0) {
         const char* how = has_blocks(a.coding)     ? " in blocks of a coding that has others"
                           : a.scale_inv != nullptr ? " with a scale"
@@ -40,7 +40,7 @@ void check_format(const Role& role, const StepArray& a, int64_t count, const cha
     if (has_blocks(a.coding) && a.scale_inv == nullptr && count > 0) {
         fail(Code::null_argument, "%s: %s is in blocks but its scales are NULL", name, role.name);
     }
-    const int64_t scale_size = dtype_size(scale_dtype(format));
+    const int64_t scale_size = dtype_size(scale_grid(format).dtype);
     if (!is_aligned(a.scale_inv, scale_size)) {
         fail(Code::invalid_argument, "%s: the scale of %s at %p is not aligned to %lld bytes", name,
              role.name, a.scale_inv, static_cast<long long>(scale_size));

@@ -60,7 +60,7 @@ constexpr Key dtype_key(const char* name, const char* allowed, const char* text)
     return {name, KeyType::string, allowed, text, get_dtype<Member>, set_dtype<Member>};
 }
 
-template <StateFormat Recipe::*Member>
+template <FormatId Recipe::*Member>
 constexpr Key format_key(const char* name, const char* allowed, const char* text) {
     return {name,
             KeyType::string,
@@ -185,7 +185,7 @@ constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
 constexpr const char* kReduceTypes = "fp32|fp16|bf16|fp8_e4m3|fp8_e5m2";
 constexpr const char* kStateRoundings = "nearest|stochastic";
-// The formats of dtype/state_formats.def that an array of this role may have, as "one|other".
+// The formats of dtype/formats.def that an array of this role may have, as "one|other".
 struct FormatNames {
     char text[256] = {};
 };
@@ -205,7 +205,7 @@ constexpr FormatNames names_for(FormatRoles role, const char* first = "") {
     if (((roles)&role) != 0 && FormatId::id != FormatId::bf16_scaled) { /* nobody makes those */   \
         add(name);                                                                                 \
     }
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
     return names;
 }
 constexpr FormatNames kWeightFormats = names_for(kForParam);

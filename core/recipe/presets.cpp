@@ -15,8 +15,8 @@ Recipe with_gemm(Recipe recipe, DType dtype) {
 
 Recipe fp16_mixed() {
     Recipe recipe = with_gemm({}, DType::fp16);
-    recipe.weight = DType::fp16;
-    recipe.master = DType::fp32;
+    recipe.weight = FormatId::fp16;
+    recipe.master = FormatId::fp32;
     recipe.weight_gather = DType::fp16;
     recipe.scaler.kind = ScalerKind::dynamic;
     return recipe;
@@ -31,26 +31,26 @@ Recipe bf16_mixed() {
 
 Recipe bf16_mixed_dual() {
     Recipe recipe = bf16_mixed();
-    recipe.weight = DType::bf16;
-    recipe.master = DType::fp32;
+    recipe.weight = FormatId::bf16;
+    recipe.master = FormatId::fp32;
     return recipe;
 }
 
 Recipe bf16_pure() {
     Recipe recipe = with_gemm({}, DType::bf16);
-    recipe.weight = DType::bf16;
-    recipe.grad = DType::bf16;
+    recipe.weight = FormatId::bf16;
+    recipe.grad = FormatId::bf16;
     recipe.grad_reduce = DType::fp32;
     recipe.weight_gather = DType::bf16;
     for (StatePolicy& state : recipe.states) {
-        state.format = DType::bf16;
+        state.format = FormatId::bf16;
     }
     return recipe;
 }
 
 Recipe bf16_pure_kahan() {
     Recipe recipe = bf16_pure();
-    recipe.compensation = DType::bf16;
+    recipe.compensation = FormatId::bf16;
     return recipe;
 }
 
@@ -64,8 +64,8 @@ Recipe bf16_pure_sr() {
 // The states of bf16_mixed, with the fp32 weights kept as bf16 weights and remainders.
 Recipe bf16_pure_remainder() {
     Recipe recipe = bf16_mixed();
-    recipe.weight = DType::bf16;
-    recipe.master = {DType::int16, Coding::remainder};
+    recipe.weight = FormatId::bf16;
+    recipe.master = FormatId::remainder16;
     return recipe;
 }
 
@@ -106,7 +106,7 @@ Recipe fp16_amp() {
 // for a model in bf16.
 Recipe bf16_any_precision() {
     Recipe recipe = bf16_pure();
-    recipe.state(numerics::StateId::exp_avg).format = DType::fp32;
+    recipe.state(numerics::StateId::exp_avg).format = FormatId::fp32;
     return recipe;
 }
 
@@ -119,7 +119,7 @@ Recipe fp8_current() {
 // A model that is used, not trained: only its forward products, in fp8.
 Recipe fp8_inference() {
     Recipe recipe = fp8_current();
-    recipe.weight = DType::bf16;
+    recipe.weight = FormatId::bf16;
     recipe.fp8.dgrad = false;
     recipe.fp8.wgrad = false;
     return recipe;
@@ -158,8 +158,8 @@ Recipe mxfp8() {
 // steps, in which a tensor's first 16 use its own amax.
 Recipe msamp_o1() {
     Recipe recipe = with_gemm({}, DType::fp16);
-    recipe.weight = {DType::fp16, Coding::scaled};
-    recipe.grad = {DType::fp8_e4m3, Coding::scaled};
+    recipe.weight = FormatId::fp16_scaled;
+    recipe.grad = FormatId::e4m3_scaled;
     recipe.grad_reduce = DType::fp8_e4m3;
     recipe.weight_gather = DType::fp16;
     recipe.scaler.kind = ScalerKind::dynamic;
@@ -173,17 +173,16 @@ Recipe msamp_o1() {
 Recipe msamp_o2() {
     Recipe recipe = msamp_o1();
     for (int k = 0; k < numerics::kStateIdCount; ++k) {
-        recipe.states[k].format = numerics::kStateSpecs[k].is_signed
-                                      ? StateFormat(DType::fp8_e4m3, Coding::scaled)
-                                      : StateFormat(DType::fp16, Coding::scaled);
+        recipe.states[k].format =
+            numerics::kStateSpecs[k].is_signed ? FormatId::e4m3_scaled : FormatId::fp16_scaled;
     }
     return recipe;
 }
 
 Recipe msamp_o3() {
     Recipe recipe = msamp_o2();
-    recipe.weight = {DType::fp8_e4m3, Coding::scaled};
-    recipe.master = {DType::fp16, Coding::scaled};
+    recipe.weight = FormatId::e4m3_scaled;
+    recipe.master = FormatId::fp16_scaled;
     return recipe;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "dtype/state_format.hpp"
+#include "dtype/format_id.hpp"
 #include "numerics/loss_scale.hpp"
 #include "numerics/rules/rule.hpp"
 #include "recipe/fp8_policy.hpp"
@@ -31,7 +31,7 @@ struct ScalerPolicy {
 
 // Of one of the states that rules keep.
 struct StatePolicy {
-    StateFormat format = DType::fp32;
+    FormatId format = FormatId::fp32;
     RoundingMode rounding = RoundingMode::nearest;
 };
 
@@ -39,14 +39,14 @@ struct Recipe {
     DType fprop = DType::fp32; // GEMM operands, by role, where they are not fp8
     DType dgrad = DType::fp32;
     DType wgrad = DType::fp32;
-    StateFormat weight = DType::fp32;
-    StateFormat master = DType::none;
-    StateFormat grad = DType::fp32;
+    FormatId weight = FormatId::fp32;
+    FormatId master = FormatId::none;
+    FormatId grad = FormatId::fp32;
     DType grad_reduce = DType::fp32;
     ReduceScale grad_reduce_scale = ReduceScale::shared; // where that is fp8
     DType weight_gather = DType::fp32;
     StatePolicy states[numerics::kStateIdCount]; // by StateId
-    StateFormat compensation;
+    FormatId compensation = FormatId::none;
     int64_t block_min_elements =
         kSmallestBlockTensor; // smaller tensors keep fp32 states instead of blocks
     RoundingMode weight_rounding = RoundingMode::nearest;

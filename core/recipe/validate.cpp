@@ -68,10 +68,10 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
 void find_weight_rounding_problems(const Recipe& r, Findings& found) {
     const bool is_stochastic = r.weight_rounding == RoundingMode::stochastic;
     found.need(
-        !is_stochastic || r.weight != DType::fp32,
+        !is_stochastic || r.weight != FormatId::fp32,
         "optimizer.weight.rounding is stochastic for fp32 weights: nothing is rounded; set it "
         "to nearest");
-    found.need(!is_stochastic || r.master == DType::none,
+    found.need(!is_stochastic || r.master == FormatId::none,
                "optimizer.weight.rounding is stochastic beside master weights: set it to nearest");
 }
 
@@ -98,13 +98,13 @@ void find_state_problems(const numerics::StateSpec& spec, const StatePolicy& sta
                    key + " " + condition.reason);
         return true;
     });
-    found.need(!is_stochastic || state.format != DType::fp32,
+    found.need(!is_stochastic || state.format != FormatId::fp32,
                key + ".rounding is stochastic for an fp32 " + spec.text +
                    ": nothing is rounded; set it to nearest");
 }
 
 void find_scaled_problems(const Recipe& r, Findings& found) {
-    found.need(r.weight != StateFormat(DType::fp8_e4m3, Coding::scaled) || r.master.exists() ||
+    found.need(r.weight != FormatId::e4m3_scaled || r.master != FormatId::none ||
                    r.weight_rounding == RoundingMode::stochastic,
                "weight.dtype is fp8_e4m3_scaled without a master weight: updates below a 16th of a "
                "weight would be lost; set master.dtype to fp16_scaled or fp32, or "
@@ -134,13 +134,13 @@ std::vector<std::string> problems(const Recipe& r) {
     find_scaled_problems(r, found);
     find_weight_rounding_problems(r, found);
     find_reduce_problems(r, found);
-    need(r.master == DType::none || r.weight != DType::fp32,
+    need(r.master == FormatId::none || r.weight != FormatId::fp32,
          "master.dtype is set beside fp32 weights: they are their own master; set master.dtype to "
          "none");
-    need(r.compensation == DType::none || r.weight != DType::fp32,
+    need(r.compensation == FormatId::none || r.weight != FormatId::fp32,
          "optimizer.compensation.dtype is set for fp32 weights: Kahan compensates 16-bit weights "
          "only; set it to none");
-    need(r.compensation == DType::none || r.weight_rounding != RoundingMode::stochastic,
+    need(r.compensation == FormatId::none || r.weight_rounding != RoundingMode::stochastic,
          "optimizer.compensation.dtype with stochastic weights: the compensation removes the error "
          "that stochastic "
          "rounding would average out; choose one");
@@ -165,15 +165,15 @@ void check_recipe(const Recipe& recipe) {
 
 const char* recipe_warning(const Recipe& recipe) noexcept {
     const StatePolicy& second = recipe.state(numerics::StateId::exp_avg_sq);
-    if (second.format == DType::bf16 && second.rounding == RoundingMode::nearest) {
+    if (second.format == FormatId::bf16 && second.rounding == RoundingMode::nearest) {
         return "recipe: bf16 second moments rounded to nearest never decrease at beta2 above "
                "0.998; use a smaller beta2, or set optimizer.exp_avg_sq.rounding to stochastic";
     }
-    if (second.format == DType::fp16) {
+    if (second.format == FormatId::fp16) {
         return "recipe: fp16 second moments underflow for gradients below 2.4e-4 and are infinite "
                "for those above 256, whose weights then stay; use bf16 or fp32, or fp16_scaled";
     }
-    if (recipe.compensation == DType::fp16) {
+    if (recipe.compensation == FormatId::fp16) {
         return "recipe: fp16 compensations end at 6e-8: smaller updates are lost, among them all "
                "weight decay of weights near 1e-4; use bf16";
     }

@@ -120,7 +120,7 @@ HostArray codes_of(const Form& form, int64_t count) {
 
 HostArray scales_of(const Form& form, int64_t count) {
     return has_blocks(form.coding)
-               ? HostArray(block_layout(form.coding).scale,
+               ? HostArray(block_layout(form.coding).scales.dtype,
                            (count + block_size(form.coding) - 1) / block_size(form.coding))
                : HostArray();
 }

@@ -66,7 +66,7 @@ inline HostArray make_scales(Coding coding, int64_t count, Content content, uint
         return {};
     }
     const int64_t blocks = (count + block_size(coding) - 1) / block_size(coding);
-    HostArray scales = make_array(block_layout(coding).scale, blocks, content, seed);
+    HostArray scales = make_array(block_layout(coding).scales.dtype, blocks, content, seed);
     for (int64_t i = 0; i < blocks; ++i) {
         const int64_t bits = 8 * dtype_size(scales.dtype);
         scales.set_code(i, scales.code(i) & ((uint32_t{1} << (bits - 1)) - 1U));

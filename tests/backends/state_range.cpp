@@ -17,10 +17,10 @@ constexpr int64_t kCount = 520; // two blocks of the largest, and a rest
 constexpr int kFirstDecade = -38;
 constexpr int kLastDecade = 38;
 
-std::vector<StateFormat> state_formats() {
-    std::vector<StateFormat> formats;
+std::vector<FormatId> state_formats() {
+    std::vector<FormatId> formats;
     AllFormats::for_each([&](auto of) {
-        const StateFormat format(decltype(of)::kDType, decltype(of)::kCoding);
+        constexpr FormatId format = decltype(of)::kFormat;
         if ((format_roles(format) & kForState) != 0) {
             formats.push_back(format);
         }
@@ -28,18 +28,16 @@ std::vector<StateFormat> state_formats() {
     return formats;
 }
 // One scale for the tensor is too little for squares: E4M3 is refused there.
-bool may_hold_squares(StateFormat format) {
-    return !(format.is_scaled() && format.dtype == DType::fp8_e4m3);
-}
+bool may_hold_squares(FormatId format) { return format != FormatId::e4m3_scaled; }
 
-Layout layout_of(StateFormat m, StateFormat v) {
+Layout layout_of(FormatId m, FormatId v) {
     Layout layout;
-    layout.exp_avg = m.dtype;
-    layout.exp_avg_sq = v.dtype;
-    layout.exp_avg_coding = m.is_scaled() ? Coding::plain : m.coding;
-    layout.exp_avg_sq_coding = v.is_scaled() ? Coding::plain : v.coding;
-    layout.scale_inv.exp_avg = m.is_scaled() ? 1.0F : 0.0F;
-    layout.scale_inv.exp_avg_sq = v.is_scaled() ? 1.0F : 0.0F;
+    layout.exp_avg = dtype_of(m);
+    layout.exp_avg_sq = dtype_of(v);
+    layout.exp_avg_coding = is_scaled(m) ? Coding::plain : coding_of(m);
+    layout.exp_avg_sq_coding = is_scaled(v) ? Coding::plain : coding_of(v);
+    layout.scale_inv.exp_avg = is_scaled(m) ? 1.0F : 0.0F;
+    layout.scale_inv.exp_avg_sq = is_scaled(v) ? 1.0F : 0.0F;
     return layout;
 }
 
@@ -56,7 +54,7 @@ HostArray gradients(int decade, bool is_mixed) {
     return grad;
 }
 
-ParamArrays begun(StateFormat m, StateFormat v, int decade, bool is_mixed) {
+ParamArrays begun(FormatId m, FormatId v, int decade, bool is_mixed) {
     ParamArrays arrays = fresh_param(layout_of(m, v), HostArray(DType::fp32, kCount));
     arrays.grad = gradients(decade, is_mixed);
     return arrays;
@@ -74,11 +72,11 @@ class StateRange : public AdamwComparison {};
 
 TEST_P(StateRange, HasTheBitsOfTheReference) {
     int64_t cases = 0;
-    for (const StateFormat format : state_formats()) {
+    for (const FormatId format : state_formats()) {
         SCOPED_TRACE(format_name(format));
-        const StateFormat squares = may_hold_squares(format) ? format : StateFormat(DType::fp32);
+        const FormatId squares = may_hold_squares(format) ? format : FormatId::fp32;
         for (const uint32_t stochastic : {0U, 7U}) {
-            StepCase c = with_flags(format.is_map() ? 0U : stochastic);
+            StepCase c = with_flags(is_map(format) ? 0U : stochastic);
             for_each_case([&](int decade, bool is_mixed) {
                 ParamArrays arrays = begun(format, squares, decade, is_mixed);
                 // In the whole, and where random blocks have numbers beyond 32 bits.
@@ -101,21 +99,21 @@ struct Stored {
     std::vector<double> ladder; // what the codes are worth under an amax of 1, in order
 };
 
-Stored stored_values(StateFormat format, bool is_signed, const HostArray& codes,
+Stored stored_values(FormatId format, bool is_signed, const HostArray& codes,
                      const HostArray& scales, float scale_inv) {
     Stored stored;
     for (int64_t i = 0; i < kCount; ++i) {
         stored.values.push_back(static_cast<double>(
-            has_blocks(format.coding)
-                ? numerics::load_block_value(format.coding, is_signed, codes.bytes.data(),
+            has_blocks(format)
+                ? numerics::load_block_value(coding_of(format), is_signed, codes.bytes.data(),
                                              scales.bytes.data(), i)
-                : decoded(codes.get(i), format.is_scaled() ? &scale_inv : nullptr)));
+                : decoded(codes.get(i), is_scaled(format) ? &scale_inv : nullptr)));
     }
-    if (has_blocks(format.coding)) {
-        numerics::with_block_codec(format.coding, [&](auto codec) {
+    if (has_blocks(format)) {
+        numerics::with_block_codec(coding_of(format), [&](auto codec) {
             using Codec = decltype(codec);
             const float one = Codec::scales(is_signed, 1.0F).stored;
-            const int codes_there = 1 << block_layout(format.coding).bits;
+            const int codes_there = 1 << block_layout(coding_of(format)).bits;
             for (int code = 0; code < codes_there; ++code) {
                 const auto value = static_cast<double>(Codec::value(is_signed, code, one));
                 if (!std::isnan(value)) {
@@ -140,36 +138,36 @@ double step_at(const std::vector<double>& ladder, double x) {
 // What a format may lose of x in a block, or tensor, of this amax: half a last place of floats; of codes in blocks one step,
 // what rounding the scale does, and what lies below fp32's normal numbers. Companded scales have 8 bits, and those of second
 // moments are roots, so that twice their error counts; others are fp32, and so is what is computed from them.
-double allowed(StateFormat format, bool is_signed, const std::vector<double>& ladder, double x,
+double allowed(FormatId format, bool is_signed, const std::vector<double>& ladder, double x,
                double amax) {
     const double size = std::fabs(x);
-    if (has_blocks(format.coding)) {
+    if (has_blocks(format)) {
         // Scales begin at 2^-126: below it the steps are those of the amax that has it.
-        const bool is_e4m3 = format.coding == Coding::block || format.coding == Coding::block128;
+        const bool is_e4m3 = format == FormatId::block || format == FormatId::block128;
         amax = std::fmax(amax, is_e4m3 ? 448.0 * 0x1p-126 : 0x1p-126);
         const double of_scale =
-            format.coding == Coding::companded8 ? (is_signed ? 0x1p-8 : 0x1p-7) : 0x1p-20;
+            format == FormatId::companded8 ? (is_signed ? 0x1p-8 : 0x1p-7) : 0x1p-20;
         return amax * step_at(ladder, x / amax) * (1.0 + of_scale) + size * of_scale + 0x1p-126;
     }
-    const double half = format.dtype == DType::fp32   ? 0x1p-24
-                        : format.dtype == DType::fp16 ? 0x1p-11
-                        : format.dtype == DType::bf16 ? 0x1p-8
-                                                      : 0x1p-4;
-    const double least = format.dtype == DType::fp16 ? 0x1p-25 : 0x1p-10; // of scaled codes
-    const double largest_code = format.dtype == DType::fp16 ? 65504.0 : 448.0;
-    const double floor = format.is_scaled() ? std::fmax(2.0 * amax / largest_code, 0x1p-126) * least
-                         : format.dtype == DType::fp16 ? 0x1p-25
-                         : format.dtype == DType::bf16 ? 0x1p-134
-                                                       : 0x1p-149;
+    const double half = dtype_of(format) == DType::fp32   ? 0x1p-24
+                        : dtype_of(format) == DType::fp16 ? 0x1p-11
+                        : dtype_of(format) == DType::bf16 ? 0x1p-8
+                                                          : 0x1p-4;
+    const double least = dtype_of(format) == DType::fp16 ? 0x1p-25 : 0x1p-10; // of scaled codes
+    const double largest_code = dtype_of(format) == DType::fp16 ? 65504.0 : 448.0;
+    const double floor = is_scaled(format) ? std::fmax(2.0 * amax / largest_code, 0x1p-126) * least
+                         : dtype_of(format) == DType::fp16 ? 0x1p-25
+                         : dtype_of(format) == DType::bf16 ? 0x1p-134
+                                                           : 0x1p-149;
     return size * half + floor + 0x1p-149;
 }
 
 class StateRangeValues : public AdamwStep {
   protected:
     // Returns how many numbers were compared.
-    static int64_t check(StateFormat format, bool is_signed, const std::vector<float>& exact,
+    static int64_t check(FormatId format, bool is_signed, const std::vector<float>& exact,
                          const Stored& stored) {
-        const int64_t size = has_blocks(format.coding) ? block_size(format.coding) : kCount;
+        const int64_t size = has_blocks(format) ? block_size(format) : kCount;
         int64_t compared = 0;
         for (int64_t first = 0; first < kCount; first += size) {
             double amax = 0.0;
@@ -184,11 +182,11 @@ class StateRangeValues : public AdamwStep {
                 const double x = double{exact[static_cast<std::size_t>(i)]};
                 const double kept = stored.values[static_cast<std::size_t>(i)];
                 const double most = allowed(format, is_signed, stored.ladder, x, amax);
-                const bool beyond = format == DType::fp16 && std::fabs(x) > 65504.0;
+                const bool beyond = format == FormatId::fp16 && std::fabs(x) > 65504.0;
                 EXPECT_TRUE(beyond || std::fabs(kept - x) <= most)
                     << i << ": " << x << " became " << kept << ", may be off by " << most
                     << (is_signed ? "" : ", second moment");
-                EXPECT_TRUE(x != 0.0 || format.coding == Coding::dynamic4 || kept == 0.0);
+                EXPECT_TRUE(x != 0.0 || format == FormatId::dynamic4 || kept == 0.0);
                 ++compared;
             }
         }
@@ -198,15 +196,15 @@ class StateRangeValues : public AdamwStep {
 
 TEST_P(StateRangeValues, EveryFiniteStateIsKeptWithinItsFormat) {
     int64_t compared = 0;
-    for (const StateFormat format : state_formats()) {
-        const StateFormat squares = may_hold_squares(format) ? format : StateFormat(DType::fp32);
+    for (const FormatId format : state_formats()) {
+        const FormatId squares = may_hold_squares(format) ? format : FormatId::fp32;
         if (!takes(device(), GetParam(), begun(format, squares, 0, false))) {
             continue;
         }
         StepCase exact = with_flags(0);
         StepCase kept = with_flags(0);
         for_each_case([&](int decade, bool is_mixed) {
-            exact.params.push_back(begun(DType::fp32, DType::fp32, decade, is_mixed));
+            exact.params.push_back(begun(FormatId::fp32, FormatId::fp32, decade, is_mixed));
             kept.params.push_back(begun(format, squares, decade, is_mixed));
         });
         const std::vector<ParamArrays> of_fp32 = step(exact);
@@ -238,9 +236,9 @@ TEST_P(StateRangeValues, EveryFiniteStateIsKeptWithinItsFormat) {
 // With an eps in the gradient's unit, Adam's steps do not depend on that unit; nor may they by how states are kept.
 TEST_P(StateRangeValues, StepsDoNotDependOnTheGradientsUnit) {
     constexpr int64_t kNumbers = 512;
-    for (const StateFormat format : state_formats()) {
+    for (const FormatId format : state_formats()) {
         Layout layout = layout_of(format, format);
-        if (!has_blocks(format.coding) ||
+        if (!has_blocks(format) ||
             !takes(device(), GetParam(), fresh_param(layout, HostArray(DType::fp32, kNumbers)))) {
             continue;
         }

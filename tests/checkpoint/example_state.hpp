@@ -19,21 +19,21 @@ class ExampleState {
   public:
     ExampleState(int32_t rank, int32_t size, int64_t count, uint32_t version)
         : rank_(rank), size_(size), count_(count) {
-        add("w", "param", DType::fp32, {count / 4, 4}, cut(count, 1, true), version);
-        add("w", "exp_avg", DType::bf16, {count / 4, 4}, cut(count, 1, false), version + 100);
+        add("w", "param", FormatId::fp32, {count / 4, 4}, cut(count, 1, true), version);
+        add("w", "exp_avg", FormatId::bf16, {count / 4, 4}, cut(count, 1, false), version + 100);
         const int64_t blocks = (count + 127) / 128;
-        add("w", "exp_avg_sq", {DType::uint8, Coding::dynamic4}, {count / 4, 4},
-            cut(count, 128, false), version + 200);
-        add("w", "exp_avg_sq_scale_inv", DType::fp32, {blocks}, cut(blocks, 1, false), version);
+        add("w", "exp_avg_sq", FormatId::dynamic4, {count / 4, 4}, cut(count, 128, false),
+            version + 200);
+        add("w", "exp_avg_sq_scale_inv", FormatId::fp32, {blocks}, cut(blocks, 1, false), version);
         catalog_.entries.back().rule = checkpoint::ValueRule::scale;
-        add("bias", "param", {DType::fp16, Coding::scaled}, {3},
+        add("bias", "param", FormatId::fp16_scaled, {3},
             rank == size - 1 ? std::vector<Range>{{0, 3}} : std::vector<Range>{}, version);
-        add("bias", "param_scale_inv", DType::fp32, {}, {{0, 1}}, version);
+        add("bias", "param_scale_inv", FormatId::fp32, {}, {{0, 1}}, version);
         catalog_.entries.back().rule = checkpoint::ValueRule::power_of_two;
         catalog_.entries.back().replicated = catalog_.entries.back().agrees = true;
-        add("data", "blob", DType::uint8, {24}, {{0, 24}}, version);
+        add("data", "blob", format_id(DType::uint8), {24}, {{0, 24}}, version);
         catalog_.entries.back().replicated = true;
-        add("empty", "param", DType::fp32, {0, 5}, {}, version);
+        add("empty", "param", FormatId::fp32, {0, 5}, {}, version);
         catalog_.scalars = {{"optimizer.t", version}, {"scaler.scale", 0x40590000ULL + version}};
         catalog_.recipe = "{\"recipe\": \"fp32\"}";
         catalog_.seed = 42;
@@ -77,7 +77,7 @@ class ExampleState {
         return ranges;
     }
 
-    void add(const char* name, const char* state, StateFormat format, std::vector<int64_t> shape,
+    void add(const char* name, const char* state, FormatId format, std::vector<int64_t> shape,
              const std::vector<Range>& ranges, uint32_t version) {
         checkpoint::Entry entry;
         entry.name = name;

@@ -30,10 +30,10 @@ Manifest example() {
     manifest.files = {{"shard-0-of-2.safetensors", 300, {1, 0xFFFFFFFF}},
                       {"shard-1-of-2.safetensors", 360, {2, 3}}};
     manifest.tensors = {
-        {"w\"\\\xC3\xA9\n", "param", DType::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
-        {"x", "exp_avg", {DType::uint8, Coding::dynamic8}, {600}, {{1, 256, 344}, {0, 0, 256}}},
-        {"none", "param", DType::fp32, {0, 3}, {}},
-        {"scalar", "param", DType::fp32, {}, {{0, 0, 1}}}};
+        {"w\"\\\xC3\xA9\n", "param", FormatId::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
+        {"x", "exp_avg", FormatId::dynamic8, {600}, {{1, 256, 344}, {0, 0, 256}}},
+        {"none", "param", FormatId::fp32, {0, 3}, {}},
+        {"scalar", "param", FormatId::fp32, {}, {{0, 0, 1}}}};
     manifest.scalars = {{"scaler.scale", 0x40F0000000000000ULL}, {"optimizer.t", 9}};
     return manifest;
 }
@@ -78,7 +78,7 @@ TEST(Manifest, WritesOneFormAndReadsItBack) {
     EXPECT_EQ(again.device, "host, 2 threads");
     ASSERT_NE(again.find("x", "exp_avg"), nullptr);
     EXPECT_EQ(again.find("x", "exp_avg")->slices[0].start, 0);
-    EXPECT_EQ(again.find("x", "exp_avg")->format, StateFormat(DType::uint8, Coding::dynamic8));
+    EXPECT_EQ(again.find("x", "exp_avg")->format, FormatId::dynamic8);
     EXPECT_EQ(again.find("w\"\\\xC3\xA9\n", "param")->count(), 12);
     EXPECT_EQ(again.find("x", "param"), nullptr);
     EXPECT_EQ(again.find_scalar("scaler.scale")->bits, 0x40F0000000000000ULL);
@@ -142,15 +142,15 @@ TEST(Manifest, FilesHaveRoomForTheirTensors) {
         for (const char* file : {"0", "1"}) {
             Manifest manifest = example();
             manifest.tensors.push_back(
-                {"z", "data", DType::uint8, {more}, {{file[0] - '0', 0, more}}});
+                {"z", "data", format_id(DType::uint8), {more}, {{file[0] - '0', 0, more}}});
             const std::string text = manifest_text(manifest);
             EXPECT_NE(refusal(text).find("larger than what is left of its file"), std::string::npos)
                 << more << ": " << refusal(text);
         }
     }
     Manifest fits = example(); // 300 - 14 - 256 - 4, and 360 - 10 - 344
-    fits.tensors.push_back({"z", "data", DType::uint8, {26}, {{0, 0, 26}}});
-    fits.tensors.push_back({"zz", "data", DType::uint8, {6}, {{1, 0, 6}}});
+    fits.tensors.push_back({"z", "data", format_id(DType::uint8), {26}, {{0, 0, 26}}});
+    fits.tensors.push_back({"zz", "data", format_id(DType::uint8), {6}, {{1, 0, 6}}});
     EXPECT_EQ(refusal(write_manifest(fits)), "");
     expect_refused("\"shape\":[600],\"pieces\":[[0,0,256],[1,256,344]]",
                    "\"shape\":[633],\"pieces\":[[0,0,256],[1,256,377]]", "larger than");

@@ -29,23 +29,24 @@ inline Family family(
     made.run.recipe = recipe::find_preset(preset).recipe;
     change(made.run);
     const recipe::Recipe& recipe = made.run.recipe;
-    const bool is_scaled = recipe.weight.is_scaled() || recipe.master.is_scaled() ||
-                           recipe.state(numerics::StateId::exp_avg).format.is_scaled() ||
-                           recipe.state(numerics::StateId::exp_avg_sq).format.is_scaled();
-    made.run.sharding.kind = is_scaled ? shard::ShardKind::greedy : shard::ShardKind::flat;
+    const bool has_scales = is_scaled(recipe.weight) || is_scaled(recipe.master) ||
+                            is_scaled(recipe.state(numerics::StateId::exp_avg).format) ||
+                            is_scaled(recipe.state(numerics::StateId::exp_avg_sq).format);
+    made.run.sharding.kind = has_scales ? shard::ShardKind::greedy : shard::ShardKind::flat;
     made.run.sharding.bucket_elements = 60000;
     made.run.sharding.order = comm::SumOrder::tree;
     made.run.slots = made.run.sharding.slots = 8;
-    made.first_stage = optim::gather_dtype(recipe, recipe.weight, false) != recipe.weight.dtype ||
-                               made.run.as_codes
-                           ? 1
-                           : 0;
+    made.first_stage =
+        optim::gather_dtype(recipe, recipe.weight, false) != dtype_of(recipe.weight) ||
+                made.run.as_codes
+            ? 1
+            : 0;
     return made;
 }
 
 // Every way in which weights and states are kept.
 inline std::vector<Family> families() {
-    const auto moments = [](StateFormat format) {
+    const auto moments = [](FormatId format) {
         return [format](Training& run) {
             run.recipe.state(numerics::StateId::exp_avg).format =
                 run.recipe.state(numerics::StateId::exp_avg_sq).format = format;
@@ -63,17 +64,15 @@ inline std::vector<Family> families() {
         family("kahan", "bf16_pure_kahan"),
         family("stochastic", "bf16_pure_sr"),
         family("remainder", "bf16_pure_remainder"),
-        family("int8 blocks", "bf16_pure", moments({DType::uint8, Coding::dynamic8})),
-        family("int4 blocks", "bf16_pure", moments({DType::uint8, Coding::dynamic4})),
-        family("fp8 blocks", "bf16_mixed", moments({DType::fp8_e4m3, Coding::block})),
-        family("fp8 blocks of 128", "bf16_mixed", moments({DType::fp8_e4m3, Coding::block128})),
-        family("companded", "bf16_pure", moments({DType::uint8, Coding::companded8})),
+        family("int8 blocks", "bf16_pure", moments(FormatId::dynamic8)),
+        family("int4 blocks", "bf16_pure", moments(FormatId::dynamic4)),
+        family("fp8 blocks", "bf16_mixed", moments(FormatId::block)),
+        family("fp8 blocks of 128", "bf16_mixed", moments(FormatId::block128)),
+        family("companded", "bf16_pure", moments(FormatId::companded8)),
         family("int8 kahan", "bf16_pure_kahan",
-               [](Training& run) {
-                   run.recipe.compensation = {DType::uint8, Coding::dynamic8};
-               }),
+               [](Training& run) { run.recipe.compensation = FormatId::dynamic8; }),
         family("lion", "bf16_pure", [](Training& run) { run.rule = numerics::RuleId::lion; }),
-        family("fp16 scaled", "bf16_pure", moments({DType::fp16, Coding::scaled})),
+        family("fp16 scaled", "bf16_pure", moments(FormatId::fp16_scaled)),
         family("msamp_o2", "msamp_o2"),
         family("msamp_o3", "msamp_o3"),
         family("fp8 codes", "fp8_current", codes),

@@ -226,7 +226,7 @@ TEST(SaveLoad, WhatDoesNotFitIsRefusedWithTheReason) {
     EXPECT_NE(load_with([](Catalog& c) { c.entries.pop_back(); }).find("nothing here takes it"),
               std::string::npos);
     EXPECT_NE(load_with([](Catalog& c) {
-                  c.entries[1].format = DType::fp16;
+                  c.entries[1].format = FormatId::fp16;
               }).find("is bf16 in the file but fp16 here"),
               std::string::npos);
     EXPECT_NE(load_with([](Catalog& c) {

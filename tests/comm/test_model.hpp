@@ -95,9 +95,10 @@ class TestModel {
                                                                   recipe::GemmRole::fprop,
                                                                   recipe::Operand::weight),
                                            shape)
-            : is_vector || !run_.recipe.weight.is_scaled()
-                ? std::make_shared<Tensor>(
-                      context_, stream(), is_vector ? DType::fp32 : run_.recipe.weight.dtype, shape)
+            : is_vector || !is_scaled(run_.recipe.weight)
+                ? std::make_shared<Tensor>(context_, stream(),
+                                           is_vector ? DType::fp32 : dtype_of(run_.recipe.weight),
+                                           shape)
                 : optim::make_state(context_, stream(), run_.recipe.weight, shape);
         parameter.init_fp32 = std::make_shared<Tensor>(context_, stream(), DType::fp32, shape);
         auto* init = static_cast<float*>(parameter.init_fp32->data());

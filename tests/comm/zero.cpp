@@ -45,18 +45,18 @@ class ZeroRecipe : public testing::TestWithParam<const char*> {};
 
 TEST_P(ZeroRecipe, StagesPlansAndBucketsGiveTheSameBits) {
     const recipe::Recipe recipe = preset(GetParam());
-    const bool is_scaled =
-        recipe.master.is_scaled() || recipe.state(numerics::StateId::exp_avg).format.is_scaled();
+    const bool has_scales =
+        is_scaled(recipe.master) || is_scaled(recipe.state(numerics::StateId::exp_avg).format);
     const int32_t ranks = 3;
-    const shard::ShardKind first = is_scaled ? shard::ShardKind::greedy : shard::ShardKind::flat;
+    const shard::ShardKind first = has_scales ? shard::ShardKind::greedy : shard::ShardKind::flat;
     const std::vector<Outcome> expected = train(ranks, training_of(recipe, 1, first));
     expect_all_same(expected[0], expected);
     // Weights that are gathered in a narrower type are exact where nothing is gathered.
-    const bool is_rounded = dtype_size(recipe.weight_gather) < dtype_size(recipe.weight.dtype);
+    const bool is_rounded = dtype_size(recipe.weight_gather) < dtype_size(dtype_of(recipe.weight));
     for (int32_t stage = is_rounded ? 1 : 0; stage <= 3; ++stage) {
         for (const shard::ShardKind kind :
              {shard::ShardKind::flat, shard::ShardKind::per_parameter, shard::ShardKind::greedy}) {
-            if (is_scaled && kind != shard::ShardKind::greedy) {
+            if (has_scales && kind != shard::ShardKind::greedy) {
                 continue;
             }
             SCOPED_TRACE("stage " + std::to_string(stage) + ", plan " +
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(Recipes, ZeroRecipe,
 TEST(Zero, BlockStatesAreSharded) {
     recipe::Recipe recipe = preset("fp32");
     recipe.state(numerics::StateId::exp_avg).format =
-        recipe.state(numerics::StateId::exp_avg_sq).format = {DType::uint8, Coding::dynamic8};
+        recipe.state(numerics::StateId::exp_avg_sq).format = FormatId::dynamic8;
     const std::vector<Outcome> expected = train(2, training_of(recipe, 0));
     for (int32_t stage = 1; stage <= 3; ++stage) {
         expect_all_same(expected[0],
@@ -88,7 +88,7 @@ TEST(Zero, LionsStateIsSharded) {
     for (const char* name : {"bf16_pure_kahan", "blocks"}) {
         recipe::Recipe recipe = preset(std::string(name) == "blocks" ? "fp32" : name);
         if (std::string(name) == "blocks") {
-            recipe.state(numerics::StateId::exp_avg).format = {DType::uint8, Coding::dynamic8};
+            recipe.state(numerics::StateId::exp_avg).format = FormatId::dynamic8;
         }
         Training run = training_of(recipe, 0, shard::ShardKind::per_parameter);
         run.rule = numerics::RuleId::lion;
@@ -110,7 +110,7 @@ TEST_P(ZeroOrder, NoNumberOfRanksChangesABit) {
         Training run = training_of(preset(name), 1);
         run.slots = run.sharding.slots = 8;
         run.sharding.order = GetParam();
-        if (run.recipe.weight == DType::bf16) {
+        if (run.recipe.weight == FormatId::bf16) {
             run.sharding.wire = comm::wire_format(DType::bf16);
         }
         const Outcome expected = train(1, run)[0];

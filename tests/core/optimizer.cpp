@@ -61,7 +61,7 @@ TEST(OptimizerMemory, EveryAllocationMayFail) {
             const auto context = make_context();
             optim::Optimizer optimizer(context, recipe, {});
             optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
-            const auto param = make_param(context, recipe.weight.dtype);
+            const auto param = make_param(context, dtype_of(recipe.weight));
             allocations_left = k;
             bool added = false;
             try {

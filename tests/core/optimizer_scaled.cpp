@@ -17,19 +17,16 @@ using namespace mp;
 
 namespace {
 
-constexpr StateFormat kScaledFp16 = {DType::fp16, Coding::scaled};
-constexpr StateFormat kScaledE4m3 = {DType::fp8_e4m3, Coding::scaled};
-
 // The storage of MS-AMP's three levels.
 recipe::Recipe level(int32_t number) {
     recipe::Recipe recipe;
-    recipe.weight = number == 3 ? kScaledE4m3 : kScaledFp16;
-    recipe.master = number == 3 ? kScaledFp16 : StateFormat();
-    recipe.grad = kScaledE4m3;
+    recipe.weight = number == 3 ? FormatId::e4m3_scaled : FormatId::fp16_scaled;
+    recipe.master = number == 3 ? FormatId::fp16_scaled : FormatId::none;
+    recipe.grad = FormatId::e4m3_scaled;
     recipe.state(numerics::StateId::exp_avg).format =
-        number == 1 ? StateFormat(DType::fp32) : kScaledE4m3;
+        number == 1 ? FormatId::fp32 : FormatId::e4m3_scaled;
     recipe.state(numerics::StateId::exp_avg_sq).format =
-        number == 1 ? StateFormat(DType::fp32) : kScaledFp16;
+        number == 1 ? FormatId::fp32 : FormatId::fp16_scaled;
     return recipe;
 }
 
@@ -40,12 +37,13 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
     [[nodiscard]] std::shared_ptr<Tensor> make(DType dtype, const Shape& shape) const {
         return std::make_shared<Tensor>(context_, stream(), dtype, shape);
     }
-    [[nodiscard]] std::shared_ptr<Tensor> make(StateFormat format, const Shape& shape) const {
-        if (!format.is_scaled()) {
-            return make(format.dtype, shape);
+    [[nodiscard]] std::shared_ptr<Tensor> make(FormatId format, const Shape& shape) const {
+        if (!is_scaled(format)) {
+            return make(dtype_of(format), shape);
         }
-        const Format form = {format.dtype, kTensorScale,
-                             numerics::scale_policy(numerics::ScaleRule::msamp, format.dtype)};
+        const DType codes = dtype_of(format);
+        const Format form = {codes, kTensorScale,
+                             numerics::scale_policy(numerics::ScaleRule::msamp, codes)};
         return std::make_shared<Tensor>(context_, stream(), form, shape);
     }
     [[nodiscard]] std::shared_ptr<Tensor> wave(const Shape& shape, float size) const {
@@ -57,7 +55,7 @@ class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
         return tensor;
     }
     // Adds a parameter of the recipe's weight format with the gradient `size` * wave.
-    void add(optim::Optimizer& optimizer, const std::string& name, StateFormat format,
+    void add(optim::Optimizer& optimizer, const std::string& name, FormatId format,
              const Shape& shape) const {
         optim::NewParameter p;
         p.name = name;
@@ -129,9 +127,9 @@ TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
 TEST_P(ScaledOptimizer, Fp32ParametersHaveNoScaledStates) {
     optim::Optimizer optimizer(context(), level(3), {});
     optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
-    add(optimizer, "bias", DType::fp32, matrix(1, 64));
+    add(optimizer, "bias", FormatId::fp32, matrix(1, 64));
     for (const char* name : {"param", "grad", "exp_avg", "exp_avg_sq"}) {
-        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, name)), DType::fp32) << name;
+        EXPECT_EQ(optim::format_of(*optimizer.parameters().state(0, name)), FormatId::fp32) << name;
     }
     EXPECT_THROW((void)optimizer.parameters().state(0, "master"), Error);
     EXPECT_THROW((void)optimizer.parameters().state(0, "exp_avg_scale_inv"), Error);
@@ -144,7 +142,7 @@ TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
     hyper.lr = 0.05;
     optim::Optimizer exact(context(), recipe::Recipe{}, {});
     exact.groups().add(hyper);
-    add(exact, "w", DType::fp32, shape);
+    add(exact, "w", FormatId::fp32, shape);
     for (int32_t number = 1; number <= 3; ++number) {
         const recipe::Recipe recipe = level(number);
         optim::Optimizer optimizer(context(), recipe, {});
@@ -155,7 +153,7 @@ TEST_P(ScaledOptimizer, EveryWeightChangesAndFollowsFp32) {
         if (number > 1) { // the same run again
             exact = optim::Optimizer(context(), recipe::Recipe{}, {});
             exact.groups().add(hyper);
-            add(exact, "w", DType::fp32, shape);
+            add(exact, "w", FormatId::fp32, shape);
         }
         for (int32_t step = 1; step <= 4; ++step) {
             for (optim::Optimizer* each : {&optimizer, &exact}) {
@@ -270,20 +268,20 @@ TEST(ScaledRecipe, LevelsAreAllowed) {
 
 TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
     recipe::Recipe recipe = level(2);
-    recipe.state(numerics::StateId::exp_avg_sq).format = kScaledE4m3;
+    recipe.state(numerics::StateId::exp_avg_sq).format = FormatId::e4m3_scaled;
     EXPECT_NE(refusal(recipe).find("2.3e5"), std::string::npos);
     recipe = level(3);
-    recipe.master = StateFormat();
+    recipe.master = FormatId::none;
     EXPECT_NE(refusal(recipe).find("master"), std::string::npos);
     recipe.weight_rounding = recipe::RoundingMode::stochastic;
     EXPECT_EQ(refusal(recipe), "");
     recipe = level(2);
-    recipe.state(numerics::StateId::exp_avg).format = {DType::uint8, Coding::dynamic8};
+    recipe.state(numerics::StateId::exp_avg).format = FormatId::dynamic8;
     EXPECT_EQ(refusal(recipe), "");
     recipe.state(numerics::StateId::exp_avg).rounding = recipe::RoundingMode::stochastic;
     EXPECT_NE(refusal(recipe).find("nearest only"), std::string::npos);
     recipe = level(2);
-    recipe.compensation = DType::fp16;
+    recipe.compensation = FormatId::fp16;
     EXPECT_NE(refusal(recipe).find("Kahan"), std::string::npos);
 }
 
@@ -299,13 +297,13 @@ TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
         recipe::set_key(recipe, recipe::find_key(key), value);
         EXPECT_EQ(recipe::key_text(recipe, recipe::find_key(key)), value);
     }
-    EXPECT_EQ(recipe.weight, kScaledE4m3);
-    EXPECT_EQ(recipe.master, kScaledFp16);
-    EXPECT_EQ(recipe.grad, StateFormat(DType::fp8_e5m2, Coding::scaled));
-    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg).format, kScaledE4m3);
-    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg_sq).format, kScaledFp16);
+    EXPECT_EQ(recipe.weight, FormatId::e4m3_scaled);
+    EXPECT_EQ(recipe.master, FormatId::fp16_scaled);
+    EXPECT_EQ(recipe.grad, FormatId::e5m2_scaled);
+    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg).format, FormatId::e4m3_scaled);
+    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg_sq).format, FormatId::fp16_scaled);
     recipe::set_key(recipe, recipe::find_key("master.dtype"), "none");
-    EXPECT_FALSE(recipe.master.exists());
+    EXPECT_FALSE(recipe.master != FormatId::none);
     EXPECT_THROW(recipe::set_key(recipe, recipe::find_key("weight.dtype"), "fp8_e4m3"), Error);
 }
 
@@ -313,15 +311,15 @@ TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
 TEST(ScaledRecipe, KeysOfferEveryFormatOfTheTable) {
     const auto expect_formats = [](const char* key, FormatRoles role) {
         AllFormats::for_each([&](auto format) {
-            const StateFormat one = {decltype(format)::kDType, decltype(format)::kCoding};
+            constexpr FormatId one = decltype(format)::kFormat;
             // Gradients of others may come in scaled bf16; the library makes none.
-            if ((format_roles(one) & role) != 0 && one.dtype != DType::bf16) {
+            if ((format_roles(one) & role) != 0 && one != FormatId::bf16_scaled) {
                 EXPECT_NO_THROW({
                     recipe::Recipe recipe;
                     recipe::set_key(recipe, recipe::find_key(key), format_name(one));
                 }) << key
                    << " " << format_name(one);
-            } else if (one.dtype != DType::bf16) {
+            } else if (one != FormatId::bf16_scaled) {
                 recipe::Recipe recipe;
                 EXPECT_THROW(recipe::set_key(recipe, recipe::find_key(key), format_name(one)),
                              Error)
@@ -339,17 +337,13 @@ TEST(ScaledRecipe, KeysOfferEveryFormatOfTheTable) {
 
 // ---- moments in blocks -------------------------------------------------------------------------
 
-constexpr StateFormat kFp8Blocks = {DType::fp8_e4m3, Coding::block};
-constexpr StateFormat kInt8Blocks = {DType::uint8, Coding::dynamic8};
-constexpr StateFormat kInt4Blocks = {DType::uint8, Coding::dynamic4};
-
 TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
-    constexpr std::array<std::pair<StateFormat, int64_t>, 5> kCases = {
-        {{kFp8Blocks, 4097 + 4 * 17},
-         {kInt8Blocks, 4097 + 4 * 17},
-         {kInt4Blocks, 2049 + 4 * 33},
-         {{DType::fp8_e4m3, Coding::block128}, 4097 + 4 * 33},
-         {{DType::uint8, Coding::companded8}, 4097 + 2 * 129}}};
+    constexpr std::array<std::pair<FormatId, int64_t>, 5> kCases = {
+        {{FormatId::block, 4097 + 4 * 17},
+         {FormatId::dynamic8, 4097 + 4 * 17},
+         {FormatId::dynamic4, 2049 + 4 * 33},
+         {FormatId::block128, 4097 + 4 * 33},
+         {FormatId::companded8, 4097 + 2 * 129}}};
     for (const auto& [format, bytes] : kCases) {
         SCOPED_TRACE(format_name(format));
         recipe::Recipe recipe;
@@ -357,13 +351,13 @@ TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
         recipe.state(numerics::StateId::exp_avg_sq).format = format;
         optim::Optimizer optimizer(context(), recipe, {});
         optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
-        add(optimizer, "w", DType::fp32, matrix(1, 4097));
+        add(optimizer, "w", FormatId::fp32, matrix(1, 4097));
         EXPECT_EQ(optimizer.parameters().memory().of(numerics::StateId::exp_avg), bytes);
         EXPECT_EQ(optimizer.parameters().memory().of(numerics::StateId::exp_avg_sq), bytes);
-        EXPECT_EQ(optimizer.parameters().state(0, "exp_avg")->dtype(), format.dtype);
+        EXPECT_EQ(optimizer.parameters().state(0, "exp_avg")->dtype(), dtype_of(format));
         EXPECT_EQ(optimizer.parameters().state(0, "exp_avg_scale_inv")->count(),
                   scale_count(format, 4097));
-        add(optimizer, "small", DType::fp32, matrix(1, 4095)); // too small for blocks
+        add(optimizer, "small", FormatId::fp32, matrix(1, 4095)); // too small for blocks
         EXPECT_EQ(optimizer.parameters().state(1, "exp_avg")->dtype(), DType::fp32);
         EXPECT_EQ(optimizer.parameters().memory().of(numerics::StateId::exp_avg), bytes + 4 * 4095);
         const std::array<int64_t, 2> counts = {4097, 4095};
@@ -376,23 +370,24 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
     const Shape shape = matrix(65, 64);
     numerics::GroupHyper hyper = numerics::usual_hyper(numerics::RuleId::adamw);
     hyper.lr = 0.01;
-    const auto train = [&](StateFormat format) {
+    const auto train = [&](FormatId format) {
         recipe::Recipe recipe;
         recipe.state(numerics::StateId::exp_avg).format = format;
         recipe.state(numerics::StateId::exp_avg_sq).format = format;
         optim::Optimizer optimizer(context(), recipe, {});
         optimizer.groups().add(hyper);
-        add(optimizer, "w", DType::fp32, shape);
+        add(optimizer, "w", FormatId::fp32, shape);
         for (int32_t step = 1; step <= 5; ++step) {
             set_grad(optimizer, 0, 1.0F / static_cast<float>(step));
             optimizer.step(stream(), nullptr);
         }
         return values(*optimizer.parameters().state(0, "param"));
     };
-    const std::vector<float> exact = train(DType::fp32);
-    const std::vector<float> first = train(kFp8Blocks);
+    const std::vector<float> exact = train(FormatId::fp32);
+    const std::vector<float> first = train(FormatId::block);
     for (const auto& [format, limit] :
-         {std::pair{kFp8Blocks, 0.05}, std::pair{kInt8Blocks, 0.05}, std::pair{kInt4Blocks, 0.3}}) {
+         {std::pair{FormatId::block, 0.05}, std::pair{FormatId::dynamic8, 0.05},
+          std::pair{FormatId::dynamic4, 0.3}}) {
         const std::vector<float> result = train(format);
         double error = 0.0;
         double moved = 0.0;
@@ -403,7 +398,7 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
         EXPECT_LT(error / moved, limit) << format_name(format);
         EXPECT_GT(error, 0.0) << format_name(format);
     }
-    EXPECT_EQ(first, train(kFp8Blocks));
+    EXPECT_EQ(first, train(FormatId::block));
 }
 
 // ---- remainders, external writes, groups that are off ------------------------------------------

@@ -96,7 +96,7 @@ class Model {
         const auto master = optimizer_.parameters().state(i, "master");
         std::vector<float> values(static_cast<std::size_t>(param->count()));
         for (std::size_t k = 0; k < values.size(); ++k) {
-            values[k] = recipe_.master.coding == Coding::remainder
+            values[k] = recipe_.master == FormatId::remainder16
                             ? numerics::join_master(static_cast<const uint16_t*>(param->data())[k],
                                                     static_cast<const int16_t*>(master->data())[k])
                             : static_cast<const float*>(master->data())[k];
@@ -119,7 +119,7 @@ class Model {
         optim::NewParameter p;
         p.name = name;
         p.param =
-            std::make_shared<Tensor>(context_, context_->stream(), recipe_.weight.dtype, shape);
+            std::make_shared<Tensor>(context_, context_->stream(), dtype_of(recipe_.weight), shape);
         p.init_fp32 = std::make_shared<Tensor>(context_, context_->stream(), DType::fp32, shape);
         auto* values = static_cast<float*>(p.init_fp32->data());
         for (int64_t i = 0; i < count; ++i) {

@@ -79,7 +79,7 @@ class Trainer {
     std::shared_ptr<Tensor> make(DType dtype, const mp::Shape& shape) {
         return std::make_shared<Tensor>(context_, stream(), dtype, shape);
     }
-    std::shared_ptr<Tensor> state(std::array<int64_t, 2> shape, const StateFormat& format) {
+    std::shared_ptr<Tensor> state(std::array<int64_t, 2> shape, FormatId format) {
         return optim::make_state(context_, stream(), format, {{shape[0], shape[1]}, 2});
     }
     void fill(Tensor& tensor, uint64_t seed) {

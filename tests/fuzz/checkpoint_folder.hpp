@@ -23,7 +23,7 @@ inline recipe::Recipe recipe_of(int32_t family) {
     recipe::Recipe recipe = recipe::find_preset(presets[family]).recipe;
     if (family == 1) {
         recipe.state(numerics::StateId::exp_avg).format =
-            recipe.state(numerics::StateId::exp_avg_sq).format = {DType::uint8, Coding::dynamic8};
+            recipe.state(numerics::StateId::exp_avg_sq).format = FormatId::dynamic8;
     }
     return recipe;
 }
@@ -109,15 +109,15 @@ class Rank {
     [[nodiscard]] Stream& stream() { return context_->stream(); }
 
     void add(const Shape& shape, float first) {
-        const StateFormat weight = optimizer_->recipe().weight;
+        const FormatId weight = optimizer_->recipe().weight;
         const bool is_vector = shape.ndim == 1; // kept in high precision
         optim::NewParameter parameter;
         const auto index = static_cast<uint64_t>(optimizer_->parameters().count());
         parameter.name = "p" + std::to_string(index);
         parameter.param =
-            is_vector || !weight.is_scaled()
-                ? std::make_shared<Tensor>(context_, stream(),
-                                           weight.is_scaled() ? DType::fp32 : weight.dtype, shape)
+            is_vector || !is_scaled(weight)
+                ? std::make_shared<Tensor>(
+                      context_, stream(), is_scaled(weight) ? DType::fp32 : dtype_of(weight), shape)
                 : optim::make_state(context_, stream(), weight, shape);
         parameter.init_fp32 = std::make_shared<Tensor>(context_, stream(), DType::fp32, shape);
         auto* init = static_cast<float*>(parameter.init_fp32->data());

@@ -77,10 +77,9 @@ std::vector<std::string> fuzz_seeds() {
     manifest.chunk_bytes = 200;
     manifest.files = {{"shard-0-of-2.safetensors", 300, {1, 0xFFFFFFFF}},
                       {"shard-1-of-2.safetensors", 360, {2, 3}}};
-    manifest.tensors = {
-        {"w", "param", DType::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
-        {"x", "exp_avg", {DType::uint8, Coding::dynamic8}, {600}, {{0, 0, 256}, {1, 256, 344}}},
-        {"none", "param", DType::fp32, {0, 3}, {}}};
+    manifest.tensors = {{"w", "param", FormatId::bf16, {3, 4}, {{0, 0, 7}, {1, 7, 5}}},
+                        {"x", "exp_avg", FormatId::dynamic8, {600}, {{0, 0, 256}, {1, 256, 344}}},
+                        {"none", "param", FormatId::fp32, {0, 3}, {}}};
     manifest.scalars = {{"scaler.scale", 0x40F0000000000000ULL}, {"optimizer.t", 9}};
     std::string text = write_manifest(manifest);
     std::string body = text.substr(0, text.rfind(kTail));

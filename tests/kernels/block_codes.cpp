@@ -52,7 +52,7 @@ Moments empty_moments(Coding coding, std::size_t count) {
     const std::size_t blocks = count / static_cast<std::size_t>(block_size(coding)) + 1;
     const auto bytes =
         static_cast<std::size_t>(code_bytes(coding, DType::uint8, static_cast<int64_t>(count)));
-    const auto scale = static_cast<std::size_t>(dtype_size(block_layout(coding).scale));
+    const auto scale = static_cast<std::size_t>(dtype_size(block_layout(coding).scales.dtype));
     const Moment moment = {std::vector<uint8_t>(bytes), std::vector<uint8_t>(scale * blocks)};
     return {moment, moment};
 }

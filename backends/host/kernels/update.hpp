@@ -266,7 +266,7 @@ MP_ISA_INLINE constexpr uint32_t row_key(DType compensation, uint32_t stochastic
 }
 
 template <class Rule> MP_ISA_INLINE bool is_bf16_row(const UpdateSegment& s) {
-    const auto is_bf16 = [](const StepArray& a) { return a.format() == DType::bf16; };
+    const auto is_bf16 = [](const StepArray& a) { return a.format() == FormatId::bf16; };
     bool are = is_bf16(s.param) && is_bf16(s.grad) && !s.master.exists();
     for (int k = 0; k < Rule::kStateCount; ++k) {
         are = are && is_bf16(s.states[k]);

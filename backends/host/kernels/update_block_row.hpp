@@ -98,7 +98,7 @@ template <class Rule, DType kDType> struct BlockRow {
     }
 
     static MP_ISA_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
-        RowCodings::visit(format_id(c.segment->states[0].format()), [&](auto format) MP_INLINED {
+        RowCodings::visit(c.segment->states[0].format(), [&](auto format) MP_INLINED {
             blocks<decltype(format)::kCoding>(c, element, n);
         });
     }
@@ -107,12 +107,12 @@ template <class Rule, DType kDType> struct BlockRow {
 // Arrays of this type with states in blocks of one coding, and nothing beside.
 template <class Rule> MP_ISA_INLINE bool is_block_row(const UpdateContext& c, DType dtype) {
     const UpdateSegment& s = *c.segment;
-    bool is_one = RowCodings::contains(format_id(s.states[0].format()));
+    bool is_one = RowCodings::contains(s.states[0].format());
     for (int k = 1; k < Rule::kStateCount; ++k) {
         is_one = is_one && s.states[k].coding == s.states[0].coding;
     }
-    return is_one && s.param.format() == dtype && s.grad.format() == dtype && !s.master.exists() &&
-           !s.compensation.exists() && c.stochastic == kSrNone;
+    return is_one && s.param.format() == format_id(dtype) && s.grad.format() == format_id(dtype) &&
+           !s.master.exists() && !s.compensation.exists() && c.stochastic == kSrNone;
 }
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -114,7 +114,7 @@ template <class Of, bool kSigned> MP_ISA_INLINE FormatFunctions functions_of_for
 
 MP_ISA_FUNCTION inline FormatFunctions functions_of(const StepArray& a, bool is_signed) {
     FormatFunctions found = {};
-    AllFormats::visit(format_id(a.format()), [&](auto format) MP_INLINED {
+    AllFormats::visit(a.format(), [&](auto format) MP_INLINED {
         using Of = decltype(format);
         if constexpr (has_blocks(Of::kCoding)) {
             found = is_signed ? functions_of_format<Of, true>() : functions_of_format<Of, false>();

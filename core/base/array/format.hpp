@@ -2,7 +2,7 @@
 // Format: how a matrix of numbers is kept: rounded to a type, or as codes whose scales lie in a grid over it and follow a rule.
 #pragma once
 
-#include "array/scale_grid.hpp"
+#include "dtype/scale_grid.hpp"
 #include "numerics/scale_rules.hpp"
 
 namespace mp {

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "array/sink.hpp"
-#include "dtype/state_format.hpp"
+#include "dtype/format_id.hpp"
 #include "numerics/delayed_scaling.hpp"
 #include "numerics/loss_scale.hpp"
 #include "numerics/optimizer_state.hpp"
@@ -173,9 +173,9 @@ struct StepArray {
     [[nodiscard]] MP_HD_INLINE constexpr float* tensor_scale() const {
         return has_blocks(coding) ? nullptr : static_cast<float*>(scale_inv);
     }
-    [[nodiscard]] MP_HD_INLINE constexpr StateFormat format() const {
+    [[nodiscard]] MP_HD_INLINE constexpr FormatId format() const {
         const bool is_scaled = coding == Coding::plain && scale_inv != nullptr;
-        return {dtype, is_scaled ? Coding::scaled : coding};
+        return format_id(dtype, is_scaled ? Coding::scaled : coding);
     }
 };
 

@@ -5,7 +5,7 @@
 
 #include <tuple>
 
-#include "dtype/state_format.hpp"
+#include "dtype/format_id.hpp"
 #include "numerics/rules.hpp"
 #include "status/status.hpp"
 
@@ -13,17 +13,15 @@ namespace mp {
 
 // The formats of a parameter's arrays, and how what is stored is rounded.
 struct StepLayout {
-    StateFormat param;
-    StateFormat master;
-    StateFormat compensation;
-    StateFormat states[numerics::kMaxStates];
+    FormatId param = FormatId::none;
+    FormatId master = FormatId::none;
+    FormatId compensation = FormatId::none;
+    FormatId states[numerics::kMaxStates] = {};
     bool half_away = false; // the parameter, made of its master
     bool stochastic_param = false;
     bool stochastic_states[numerics::kMaxStates] = {};
 
-    [[nodiscard]] constexpr bool has_remainder() const {
-        return master.coding == Coding::remainder;
-    }
+    [[nodiscard]] constexpr bool has_remainder() const { return master == FormatId::remainder16; }
 };
 
 // The conditions are tuples and not arrays of pointers to functions: a step looks at them for each of its parameters.
@@ -38,26 +36,28 @@ LayoutCondition(Code, Holds, const char*, const char*) -> LayoutCondition<Holds>
 inline constexpr std::tuple kLayoutConditions = {
     LayoutCondition{
         Code::invalid_argument,
-        [](const StepLayout& s) { return !s.master.exists() || !s.compensation.exists(); },
+        [](const StepLayout& s) {
+            return s.master == FormatId::none || s.compensation == FormatId::none;
+        },
         "optimizer.compensation.dtype, master.dtype",
         "both master and compensation are given; a master weight loses nothing, choose one"},
     LayoutCondition{
         Code::invalid_argument,
-        [](const StepLayout& s) { return !s.param.is_scaled() || !s.compensation.exists(); },
+        [](const StepLayout& s) { return !is_scaled(s.param) || s.compensation == FormatId::none; },
         "optimizer.compensation.dtype, weight.dtype",
         "a compensation is given for a parameter with a scale; Kahan's belongs to parameters "
         "without one"},
     LayoutCondition{
         Code::invalid_dtype,
-        [](const StepLayout& s) { return !s.has_remainder() || s.param == DType::bf16; },
+        [](const StepLayout& s) { return !s.has_remainder() || s.param == FormatId::bf16; },
         "master.dtype, weight.dtype",
         "a remainder is int16 beside a bf16 parameter without a scale: the 16 bits that it lacks "
         "of an fp32 one"},
     LayoutCondition{
         Code::invalid_argument,
         [](const StepLayout& s) {
-            const bool is_of_fp32 = s.master == DType::fp32 || s.has_remainder();
-            return !s.half_away || (s.param == DType::bf16 && is_of_fp32);
+            const bool is_of_fp32 = s.master == FormatId::fp32 || s.has_remainder();
+            return !s.half_away || (s.param == FormatId::bf16 && is_of_fp32);
         },
         "optimizer.weight.rounding",
         "nearest_away is for bf16 weights made from fp32 masters: set weight.dtype to bf16 and "
@@ -73,21 +73,21 @@ inline constexpr std::tuple kLayoutConditions = {
 };
 
 template <class Holds> struct StateCondition {
-    Holds holds;      // bool (StateFormat format, bool is_signed, bool is_stochastic)
+    Holds holds;      // bool (FormatId format, bool is_signed, bool is_stochastic)
     bool is_computed; // by kernels all the same; it does not train
     const char* reason;
 };
 template <class Holds> StateCondition(Holds, bool, const char*) -> StateCondition<Holds>;
 inline constexpr std::tuple kStateConditions = {
     StateCondition{
-        [](StateFormat format, bool /*is_signed*/, bool is_stochastic) {
-            return !is_stochastic || !format.is_map();
+        [](FormatId format, bool /*is_signed*/, bool is_stochastic) {
+            return !is_stochastic || !is_map(format);
         },
         false,
         "has codes of a map (int8, int4), which are rounded to nearest only, never stochastically"},
     StateCondition{
-        [](StateFormat format, bool is_signed, bool /*is_stochastic*/) {
-            return is_signed || format != StateFormat(DType::fp8_e4m3, Coding::scaled);
+        [](FormatId format, bool is_signed, bool /*is_stochastic*/) {
+            return is_signed || format != FormatId::e4m3_scaled;
         },
         true,
         "is fp8_e4m3 with one scale, which holds second moments with a ratio of at most 2.3e5, "
@@ -103,13 +103,12 @@ constexpr bool all_of(const Conditions& conditions, const Body& body) {
 }
 
 // A parameter alone, rounded to nearest, breaks none of a layout's: so most steps need not ask.
-constexpr bool is_free_alone(StateFormat param) {
+constexpr bool is_free_alone(FormatId param) {
     StepLayout alone;
     alone.param = param;
     return all_of(kLayoutConditions, [&](const auto& condition) { return condition.holds(alone); });
 }
-#define FORMAT(id, name, dtype, coding, roles)                                                     \
-    static_assert(is_free_alone({DType::dtype, Coding::coding}));
-#include "dtype/state_formats.def"
+#define FORMAT(id, name, dtype, coding, roles) static_assert(is_free_alone(FormatId::id));
+#include "dtype/formats.def"
 
 } // namespace mp

@@ -13,13 +13,13 @@ namespace detail {
 template <class Formats>
 bool array_is_supported(const char* what, const StepArray& a, uint32_t role,
                         Reason& reason) noexcept {
-    const StateFormat format = a.format();
+    const FormatId format = a.format();
     if ((format_roles(format) & role) == 0) {
         reason.set("%s cannot be %s %s a scale", what, dtype_name(a.dtype),
                    a.scale_inv != nullptr ? "with" : "without");
         return false;
     }
-    if (!Formats::contains(format_id(format))) {
+    if (!Formats::contains(format)) {
         reason.set("%s is %s, which these kernels do not take", what, format_name(format));
         return false;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // States kept as 8-bit or 4-bit codes in blocks of the flattened tensor, each block with a scale; how they lie:
-// dtype/state_formats.def. States with a sign and those without (second moments) have maps of their own. A second moment
+// dtype/formats.def. States with a sign and those without (second moments) have maps of their own. A second moment
 // that is not zero never becomes code 0: a zero under a first moment that is not zero makes the next step huge.
 //   block, block128  fp8 E4M3: value = code * scale, scale = amax / 448. Blocks of 256 as in torchao's low-bit optimizers,
 //                    of 128 as in LLMQ's
@@ -17,7 +17,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "dtype/state_format.hpp"
+#include "dtype/format_id.hpp"
 #include "numerics/bf16.hpp"
 #include "numerics/bits.hpp"
 #include "numerics/codec.hpp"
@@ -299,7 +299,7 @@ template <class Body> MP_HD_INLINE auto with_block_codec(Coding coding, Body&& b
 #define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
     case Coding::id:                                                                               \
         return body(BlockCodec<Coding::id>{});
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
     default:
         __builtin_unreachable(); // has_blocks() is asked first
     }
@@ -323,12 +323,12 @@ MP_HD_INLINE void store_block_code(Coding coding, void* codes, int64_t i, int32_
     }
 }
 MP_HD_INLINE float load_block_scale(Coding coding, const void* scales, int64_t block) {
-    return block_layout(coding).scale == DType::fp16
+    return block_layout(coding).scales.dtype == DType::fp16
                ? BlockScale16::decode(detail::load_element<uint16_t>(scales, block))
                : detail::load_element<float>(scales, block);
 }
 MP_HD_INLINE void store_block_scale(Coding coding, void* scales, int64_t block, float stored) {
-    if (block_layout(coding).scale == DType::fp16) {
+    if (block_layout(coding).scales.dtype == DType::fp16) {
         detail::store_element(scales, block, BlockScale16::encode(stored));
     } else {
         detail::store_element(scales, block, stored);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateFormat: how weights, gradients and optimizer states are kept: an element type, and how its codes
-// become numbers. The formats there are: state_formats.def.
+// FormatId: how an array of weights, gradients or optimizer states is kept, as one number: an element type, and how its
+// codes become numbers. The formats there are, a row each: formats.def.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
-#include "dtype/dtype.hpp"
+#include "dtype/scale_grid.hpp"
 
 namespace mp {
 
@@ -17,31 +17,32 @@ enum class Coding : int32_t {
     remainder = 5,
 // A scale for each block of the flattened tensor, see numerics/block_state.hpp.
 #define BLOCKS(number, id, name, dtype, bits, elements, scale, roles) id = (number),
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
 };
 
-// How the codes of a coding lie in blocks; 0 elements: it has none.
+// How the codes of a coding lie in blocks of the flattened tensor, as one row of it; no scales: it has none.
 struct BlockLayout {
-    int64_t elements = 0;
-    int32_t bits = 0; // of a code
     DType codes = DType::none;
-    DType scale = DType::none;
+    int32_t bits = 0; // of a code
+    ScaleGrid scales;
 };
 MP_HD_INLINE constexpr BlockLayout block_layout(Coding coding) {
     switch (coding) {
 #define BLOCKS(number, id, name, dtype, bits, elements, scale, roles)                              \
     case Coding::id:                                                                               \
-        return {elements, bits, DType::dtype, DType::scale};
-#include "dtype/state_formats.def"
+        return {DType::dtype, bits, {DType::scale, 1, elements}};
+#include "dtype/formats.def"
     default:
         return {};
     }
 }
 
-MP_HD_INLINE constexpr bool has_blocks(Coding coding) { return block_layout(coding).elements > 0; }
+MP_HD_INLINE constexpr bool has_blocks(Coding coding) {
+    return block_layout(coding).scales.exists();
+}
 // Elements that cannot be parted; 1 where there are no blocks.
 MP_HD_INLINE constexpr int64_t block_size(Coding coding) {
-    return has_blocks(coding) ? block_layout(coding).elements : 1;
+    return has_blocks(coding) ? block_layout(coding).scales.block_columns : 1;
 }
 // Every block size divides it.
 inline constexpr int64_t kLargestBlock = 256;
@@ -54,39 +55,39 @@ MP_HD_INLINE constexpr int64_t code_bytes(Coding coding, DType dtype, int64_t i)
 // Tensors of fewer elements keep fp32 states where blocks are asked for, if nothing else is said; as in torchao.
 inline constexpr int64_t kSmallestBlockTensor = 4096;
 
-struct StateFormat {
-    DType dtype = DType::none;
-    Coding coding = Coding::plain;
-
-    constexpr StateFormat() = default;
-    // NOLINTNEXTLINE(google-explicit-constructor): a plain type is a format
-    MP_HD_INLINE constexpr StateFormat(DType type, Coding how = Coding::plain)
-        : dtype(type), coding(how) {}
-
-    [[nodiscard]] constexpr bool exists() const { return dtype != DType::none; }
-    [[nodiscard]] constexpr bool is_scaled() const { return coding == Coding::scaled; }
-    // Codes of a float type can be rounded either way; those of a map to nearest only.
-    [[nodiscard]] constexpr bool is_map() const {
-        return has_blocks(coding) && !is_floating(dtype);
-    }
-    constexpr bool operator==(const StateFormat&) const = default;
-};
-
-// A format as one number, for switches and template arguments. What is not in the table has a number, too.
+// A number that switches and template arguments can be made of. What is not in the table has one, too.
 MP_HD_INLINE constexpr uint32_t format_number(DType dtype, Coding coding) {
     return static_cast<uint32_t>(dtype) << 8 | static_cast<uint32_t>(coding);
 }
 enum class FormatId : uint32_t {
     none = 0,
 #define FORMAT(id, name, dtype, coding, roles) id = format_number(DType::dtype, Coding::coding),
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
 };
-MP_HD_INLINE constexpr FormatId format_id(StateFormat format) {
-    return static_cast<FormatId>(format_number(format.dtype, format.coding));
+MP_HD_INLINE constexpr FormatId format_id(DType dtype, Coding coding = Coding::plain) {
+    return static_cast<FormatId>(format_number(dtype, coding));
 }
-MP_HD_INLINE constexpr StateFormat format_of(FormatId id) {
-    const auto number = static_cast<uint32_t>(id);
-    return {static_cast<DType>(number >> 8), static_cast<Coding>(number & 0xffU)};
+// The type of its codes.
+MP_HD_INLINE constexpr DType dtype_of(FormatId format) {
+    return static_cast<DType>(static_cast<uint32_t>(format) >> 8);
+}
+MP_HD_INLINE constexpr Coding coding_of(FormatId format) {
+    return static_cast<Coding>(static_cast<uint32_t>(format) & 0xffU);
+}
+
+constexpr bool is_scaled(FormatId format) { return coding_of(format) == Coding::scaled; }
+MP_HD_INLINE constexpr bool has_blocks(FormatId format) { return has_blocks(coding_of(format)); }
+constexpr int64_t block_size(FormatId format) { return block_size(coding_of(format)); }
+constexpr int64_t code_bytes(FormatId format, int64_t i) {
+    return code_bytes(coding_of(format), dtype_of(format), i);
+}
+// Codes of a float type can be rounded either way; those of a map to nearest only.
+constexpr bool is_map(FormatId format) {
+    return has_blocks(format) && !is_floating(dtype_of(format));
+}
+// Its scales over the flattened tensor, as one row.
+constexpr ScaleGrid scale_grid(FormatId format) {
+    return is_scaled(format) ? kTensorScale : block_layout(coding_of(format)).scales;
 }
 
 // What an array of a step is.
@@ -101,12 +102,12 @@ enum FormatRoles : uint32_t {
 };
 
 // The roles that a format may have; none for what is not in the table.
-constexpr uint32_t format_roles(StateFormat format) {
-    switch (format_id(format)) {
+constexpr uint32_t format_roles(FormatId format) {
+    switch (format) {
 #define FORMAT(id, name, dtype, coding, roles)                                                     \
     case FormatId::id:                                                                             \
         return roles;
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
     default:
         break;
     }
@@ -114,54 +115,46 @@ constexpr uint32_t format_roles(StateFormat format) {
 }
 
 // "bf16", "fp8_e4m3_scaled", "none". Static storage.
-constexpr const char* format_name(StateFormat format) {
-    switch (format_id(format)) {
+constexpr const char* format_name(FormatId format) {
+    switch (format) {
 #define FORMAT(id, name, dtype, coding, roles)                                                     \
     case FormatId::id:                                                                             \
         return name;
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
     default:
         break;
     }
-    return format.coding == Coding::plain ? dtype_name(format.dtype) : "none";
+    return coding_of(format) == Coding::plain ? dtype_name(dtype_of(format)) : "none";
 }
 
-// The inverse of format_name; a format of type `none` for an unknown name.
-constexpr StateFormat parse_format(std::string_view text) {
+// The inverse of format_name; `none` for an unknown name.
+constexpr FormatId parse_format(std::string_view text) {
 #define FORMAT(id, name, dtype, coding, roles)                                                     \
     if (text == (name)) {                                                                          \
-        return format_of(FormatId::id);                                                            \
+        return FormatId::id;                                                                       \
     }
-#include "dtype/state_formats.def"
-    return parse_dtype(text);
+#include "dtype/formats.def"
+    return format_id(parse_dtype(text));
 }
 
 // What a state of so many elements is really kept in.
-constexpr StateFormat state_format(StateFormat format, int64_t count, int64_t smallest) {
-    return has_blocks(format.coding) && count < smallest ? StateFormat(DType::fp32) : format;
+constexpr FormatId state_format(FormatId format, int64_t count, int64_t smallest) {
+    return has_blocks(format) && count < smallest ? FormatId::fp32 : format;
 }
 
-constexpr int64_t scale_count(StateFormat format, int64_t count) {
-    if (has_blocks(format.coding)) {
-        const int64_t size = block_size(format.coding);
-        return (count + size - 1) / size;
-    }
-    return format.is_scaled() ? 1 : 0;
+constexpr int64_t scale_count(FormatId format, int64_t count) {
+    return scale_grid(format).count(1, count);
 }
-// What the scales are kept in.
-constexpr DType scale_dtype(StateFormat format) {
-    return has_blocks(format.coding) ? block_layout(format.coding).scale : DType::fp32;
-}
-
 // Bytes of so many numbers in one tensor, its scales included.
-constexpr int64_t format_bytes(StateFormat format, int64_t count) {
-    return code_bytes(format.coding, format.dtype, count) +
-           bytes_of(scale_dtype(format), scale_count(format, count));
+constexpr int64_t format_bytes(FormatId format, int64_t count) {
+    return code_bytes(format, count) +
+           bytes_of(scale_grid(format).dtype, scale_count(format, count));
 }
 
 template <FormatId kId> struct FormatConstant {
-    static constexpr DType kDType = format_of(kId).dtype;
-    static constexpr Coding kCoding = format_of(kId).coding;
+    static constexpr FormatId kFormat = kId;
+    static constexpr DType kDType = dtype_of(kId);
+    static constexpr Coding kCoding = coding_of(kId);
 };
 
 // The formats that a backend's kernels load and store: what its supports() says and what its kernels choose by are both
@@ -182,7 +175,7 @@ template <FormatId kNone, FormatId... kIds> using Rows = FormatSet<kIds...>;
 }
 using AllFormats = detail::Rows<FormatId::none
 #define FORMAT(id, name, dtype, coding, roles) , FormatId::id
-#include "dtype/state_formats.def"
+#include "dtype/formats.def"
                                 >;
 
 } // namespace mp
