@@ -422,7 +422,7 @@ module mixedprec_types
 
     !> See mixedprec/gemm.h.
     type, bind(c) :: mp_gemm_desc
-        integer(c_int32_t) :: struct_size = 176
+        integer(c_int32_t) :: struct_size = 184
         integer(c_int32_t) :: flags = 0
         integer(c_int64_t) :: m = 0
         integer(c_int64_t) :: n = 0
@@ -451,6 +451,7 @@ module mixedprec_types
         integer(c_int32_t) :: scale_b_rows = 0
         integer(c_int32_t) :: scale_b_columns = 0
         type(c_ptr) :: implementation = c_null_ptr
+        type(c_ptr) :: quant_d = c_null_ptr
     end type mp_gemm_desc
 
     !> See mixedprec/gemm.h.
@@ -2994,7 +2995,7 @@ module mixedprec_c
         end function mp_tensor_read
 
         !> Copies elements between tensors of the same type and number of elements, on the same or on different
-        !> devices. Enqueues. Overlapping memory is refused.
+        !> devices; of quantized ones, which must be alike, also scales and amax. Enqueues. Overlapping memory is refused.
         function mp_tensor_copy(source, queue, destination) bind(c, name="mp_tensor_copy") result(answer)
             import
             type(c_ptr), value :: source
@@ -3392,7 +3393,7 @@ contains
         call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%transposed)), 32)
         call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%scale_inv)), 40)
         call compare(offset(c_loc(at_mp_quantized_memory), c_loc(at_mp_quantized_memory%amax)), 48)
-        call compare(int(c_sizeof(at_mp_gemm_desc)), 176)
+        call compare(int(c_sizeof(at_mp_gemm_desc)), 184)
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%struct_size)), 0)
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%flags)), 4)
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%m)), 8)
@@ -3422,6 +3423,7 @@ contains
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%scale_b_rows)), 160)
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%scale_b_columns)), 164)
         call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%implementation)), 168)
+        call compare(offset(c_loc(at_mp_gemm_desc), c_loc(at_mp_gemm_desc%quant_d)), 176)
         call compare(int(c_sizeof(at_mp_gemm_args)), 80)
         call compare(offset(c_loc(at_mp_gemm_args), c_loc(at_mp_gemm_args%struct_size)), 0)
         call compare(offset(c_loc(at_mp_gemm_args), c_loc(at_mp_gemm_args%reserved)), 4)

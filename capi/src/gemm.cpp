@@ -3,6 +3,7 @@
 #include "boundary.hpp"
 #include "device/gemm_scales.hpp"
 #include "objects.hpp"
+#include "quant_format.hpp"
 #include "tensor/memory_ranges.hpp"
 #include "versioned_struct.hpp"
 
@@ -24,7 +25,23 @@ ScaleGrid grid_of(int32_t dtype, int32_t rows, int32_t columns, const char* name
     return {dtype_of(dtype, name), rows, columns};
 }
 
-GemmDesc desc_of(const mp_gemm_desc& public_desc) {
+// What D becomes where it is a quantized tensor; none: it is numbers, or codes under a factor.
+Format result_of(const mp_gemm_desc& p) {
+    if (p.quant_d == nullptr) {
+        return {};
+    }
+    const Format result = format_of(dtype_of(p.dtype_d, "dtype_d"), p.quant_d);
+    check_format(result, "gemm: D with quant_d");
+    if (p.beta != 0.0 || p.batch_count > 1 || (p.ldd != 0 && p.ldd != p.n)) {
+        fail(Code::invalid_argument,
+             "gemm: quant_d is given with beta %g, batch_count %lld and ldd %lld; a quantized D is "
+             "one matrix without padding, and codes are not added to: beta 0, batch_count 1, ldd 0",
+             p.beta, static_cast<long long>(p.batch_count), static_cast<long long>(p.ldd));
+    }
+    return result;
+}
+
+GemmDesc desc_of(const mp_gemm_desc& public_desc, bool is_quantized) {
     const mp_gemm_desc& p = public_desc;
     check_flags(p.flags,
                 MP_GEMM_TRANS_A | MP_GEMM_TRANS_B | MP_GEMM_BIAS | MP_GEMM_GELU |
@@ -47,7 +64,8 @@ GemmDesc desc_of(const mp_gemm_desc& public_desc) {
     d.beta = static_cast<float>(p.beta);
     d.dtype_a = dtype_of(p.dtype_a, "dtype_a");
     d.dtype_b = dtype_of(p.dtype_b, "dtype_b");
-    d.dtype_d = p.dtype_d == MP_DTYPE_NONE ? DType::fp32 : dtype_of(p.dtype_d, "dtype_d");
+    d.dtype_d =
+        p.dtype_d == MP_DTYPE_NONE || is_quantized ? DType::fp32 : dtype_of(p.dtype_d, "dtype_d");
     if (p.dtype_c != MP_DTYPE_NONE && dtype_of(p.dtype_c, "dtype_c") != d.dtype_d) {
         fail(Code::invalid_dtype, "gemm: C is %s but D is %s; both must have one type",
              mp_dtype_name(p.dtype_c), dtype_name(d.dtype_d));
@@ -86,6 +104,37 @@ const Tensor& operand(const mp_tensor* handle, const char* name, const Context& 
     return tensor;
 }
 
+// One whose elements are taken for what they are.
+const Tensor& plain_operand(const mp_tensor* handle, const char* name, const Context& context,
+                            DType dtype, int64_t extent) {
+    const Tensor& tensor = operand(handle, name, context, dtype, extent);
+    if (tensor.scales() != nullptr) {
+        fail(Code::invalid_dtype,
+             "gemm: %s is quantized (%s); only A and B, and D of a plan with quant_d, may be", name,
+             format_text(tensor.format()).c_str());
+    }
+    return tensor;
+}
+
+// D of a plan with quant_d.
+const Tensor& quantized_result(const mp_tensor* handle, const GemmObject& gemm) {
+    const GemmDesc& desc = gemm.plan.desc();
+    const Tensor& tensor = operand(handle, "d", *gemm.context, gemm.result.dtype, 0);
+    if (tensor.format() != gemm.result) {
+        fail(Code::invalid_dtype,
+             "gemm: d is %s, but the plan's quant_d says %s, or another rule, margin or epsilon; "
+             "make "
+             "d with mp_tensor_create_quantized and the same desc",
+             format_text(tensor.format()).c_str(), format_text(gemm.result).c_str());
+    }
+    if (tensor.count() != desc.m * desc.n || (desc.m > 0 && tensor.columns() != desc.n)) {
+        fail(Code::invalid_shape, "gemm: d is %s; a quantized one must be [%lld, %lld]",
+             tensor.shape().text().c_str(), static_cast<long long>(desc.m),
+             static_cast<long long>(desc.n));
+    }
+    return tensor;
+}
+
 using Use = MemoryRanges::Use;
 
 // C may be D itself, element for element, but not overlap it in any other way.
@@ -109,7 +158,7 @@ const void* side_data(const mp_tensor* handle, const char* name, const GemmObjec
              "gemm: %s is NULL but the plan has %lld of them; pass them by mp_gemm_run_scaled",
              name, static_cast<long long>(count));
     }
-    const Tensor& tensor = operand(handle, name, *gemm.context, dtype, count);
+    const Tensor& tensor = plain_operand(handle, name, *gemm.context, dtype, count);
     ranges.add(name, Use::read, &tensor);
     return tensor.data();
 }
@@ -140,11 +189,13 @@ float* result_scalar(const mp_tensor* handle, const char* name, Use use, const G
     if (handle == nullptr) {
         return nullptr;
     }
-    if (!is_fp8(d.dtype())) {
-        fail(Code::invalid_argument, "gemm: %s is given but D is %s; only an fp8 D has it", name,
-             dtype_name(d.dtype()));
+    if (!is_fp8(d.dtype()) || gemm.result.exists()) {
+        fail(Code::invalid_argument,
+             "gemm: %s is given but D is %s; only an fp8 D without quant_d "
+             "has it",
+             name, format_text(d.format()).c_str());
     }
-    const Tensor& tensor = operand(handle, name, *gemm.context, DType::fp32, 1);
+    const Tensor& tensor = plain_operand(handle, name, *gemm.context, DType::fp32, 1);
     ranges.add(name, use, &tensor);
     return static_cast<float*>(tensor.data());
 }
@@ -157,14 +208,16 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
     const Context& context = *gemm.context;
     const Tensor& ta = operand(args.a, "a", context, desc.dtype_a, gemm.plan.extent_a());
     const Tensor& tb = operand(args.b, "b", context, desc.dtype_b, gemm.plan.extent_b());
-    const Tensor& td = operand(args.d, "d", context, desc.dtype_d, gemm.plan.extent_d());
+    const Tensor& td = gemm.result.exists() ? quantized_result(args.d, gemm)
+                                            : plain_operand(args.d, "d", context, desc.dtype_d,
+                                                            gemm.plan.extent_d());
     MemoryRanges ranges;
     const auto add = [&ranges](const char* name, Use use, const Tensor& elements) {
         ranges.add(name, use, elements.data(), static_cast<int64_t>(elements.bytes()));
     };
     add("a", Use::read, ta);
     add("b", Use::read, tb);
-    add("d", Use::written, td); // whose own amax may be amax_d
+    ranges.add("d", Use::written, &td);
     GemmBuffers buffers;
     buffers.a = ta.data();
     buffers.b = tb.data();
@@ -175,12 +228,13 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
                                   : "gemm: bias is NULL but the plan was made with MP_GEMM_BIAS");
     }
     if (args.bias != nullptr) {
-        const Tensor& tensor = operand(args.bias, "bias", context, desc.dtype_bias, desc.n);
+        const Tensor& tensor = plain_operand(args.bias, "bias", context, desc.dtype_bias, desc.n);
         ranges.add("bias", Use::read, &tensor);
         buffers.bias = tensor.data();
     }
     if (desc.beta != 0.0F) {
-        const Tensor& tensor = operand(args.c, "c", context, desc.dtype_d, gemm.plan.extent_c());
+        const Tensor& tensor =
+            plain_operand(args.c, "c", context, desc.dtype_d, gemm.plan.extent_c());
         if (!is_d(desc, tensor, td)) {
             ranges.add("c", Use::read, &tensor);
         }
@@ -193,7 +247,12 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
     buffers.multiply_d = result_scalar(args.multiply_d, "multiply_d", Use::read, gemm, td, ranges);
     buffers.amax_d = result_scalar(args.amax_d, "amax_d", Use::written, gemm, td, ranges);
     ranges.check("gemm");
-    gemm.plan.run(stream_of(queue, context), buffers);
+    Stream& stream = stream_of(queue, context);
+    if (gemm.result.exists()) {
+        gemm.plan.run(stream, buffers, sink_of(td.array()));
+    } else {
+        gemm.plan.run(stream, buffers);
+    }
 }
 
 } // namespace
@@ -203,9 +262,11 @@ mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc, mp_gemm*
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const mp_gemm_desc known = read_struct(desc, "desc");
-        gemm::GemmPlan plan(owner->stream().shared_device(), desc_of(known), known.implementation);
-        *out =
-            make_handle<mp_gemm>(std::make_shared<GemmObject>(GemmObject{owner, std::move(plan)}));
+        const Format result = result_of(known);
+        gemm::GemmPlan plan(owner->stream().shared_device(), desc_of(known, result.exists()),
+                            known.implementation);
+        *out = make_handle<mp_gemm>(
+            std::make_shared<GemmObject>(GemmObject{owner, std::move(plan), result}));
     });
 }
 

@@ -96,6 +96,7 @@ struct StepPlanObject {
 struct GemmObject {
     std::shared_ptr<Context> context;
     gemm::GemmPlan plan;
+    Format result; // of D, where it is a quantized tensor: the plan's own D is fp32
 };
 
 struct CheckpointObject {

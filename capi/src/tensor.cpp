@@ -182,12 +182,19 @@ mp_status mp_tensor_copy(const mp_tensor* source, mp_queue* queue, mp_tensor* de
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
-        if (from.dtype() != to.dtype()) {
-            fail(Code::invalid_dtype,
-                 "mp_tensor_copy: source is %s but destination is %s; use mp_tensor_cast",
-                 dtype_name(from.dtype()), dtype_name(to.dtype()));
+        if (from.dtype() != to.dtype() || from.format().grid != to.format().grid) {
+            const bool is_quantized = from.scales() != nullptr || to.scales() != nullptr;
+            fail(Code::invalid_dtype, "mp_tensor_copy: source is %s but destination is %s; use %s",
+                 format_text(from.format()).c_str(), format_text(to.format()).c_str(),
+                 is_quantized ? "mp_tensor_quantize and mp_tensor_dequantize" : "mp_tensor_cast");
         }
         check_same_elements(from, to, "mp_tensor_copy");
+        if (from.scales() != nullptr && from.columns() != to.columns()) {
+            fail(Code::invalid_shape,
+                 "mp_tensor_copy: source is %s but destination is %s; quantized ones must have the "
+                 "same rows",
+                 from.shape().text().c_str(), to.shape().text().c_str());
+        }
         copy_tensor(copy_stream(queue, from, to), from, to);
     });
 }

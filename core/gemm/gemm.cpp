@@ -6,6 +6,7 @@
 #include <cstdarg>
 
 #include "device/gemm_scales.hpp"
+#include "quant/quantize.hpp"
 
 namespace mp::gemm {
 namespace {
@@ -225,6 +226,15 @@ void GemmPlan::run(Stream& stream, const GemmBuffers& buffers) {
     const bool by_graph = stream.is_captured();
     note_write({buffers.d, extent_d(), desc_.dtype_d}, by_graph);
     note_write(buffers.amax_d, sizeof(float), by_graph);
+}
+
+void GemmPlan::run(Stream& stream, GemmBuffers buffers, const Sink& d) {
+    const int64_t count = desc_.m * desc_.n;
+    const Scratch exact(stream, static_cast<std::size_t>(count) * sizeof(float));
+    buffers.d = exact.data();
+    run(stream, buffers);
+    const TensorRef numbers = {exact.data(), count, DType::fp32};
+    quant::quantize_matrix(stream, plain_array(numbers, desc_.m, desc_.n), d);
 }
 
 std::string GemmPlan::describe() const {

@@ -28,6 +28,8 @@ class GemmPlan {
     [[nodiscard]] int64_t scale_count_b() const noexcept;
 
     void run(Stream& stream, const GemmBuffers& buffers);
+    // D as codes: what quantize makes of the plan's D, which is one fp32 matrix without padding and waits in scratch memory.
+    void run(Stream& stream, GemmBuffers buffers, const Sink& d);
 
     [[nodiscard]] const char* implementation() const noexcept { return choice_.candidate->name; }
     // The implementation, and who was passed over and why.

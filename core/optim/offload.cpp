@@ -31,14 +31,6 @@ std::size_t staged_bytes(const OffloadedParameter& p) {
 
 } // namespace
 
-void copy_numbers(Stream& stream, const Tensor& source, Tensor& destination) {
-    copy_tensor(stream, source, destination);
-    if (source.scales() != nullptr) {
-        copy_tensor(stream, *source.scales()->scale_inv, *destination.scales()->scale_inv);
-        copy_tensor(stream, *source.scales()->amax, *destination.scales()->amax);
-    }
-}
-
 std::shared_ptr<Tensor> make_like(const std::shared_ptr<Context>& context, Stream& stream,
                                   const Tensor& tensor) {
     return tensor.scales() == nullptr

@@ -20,9 +20,6 @@ struct OffloadedParameter {
     UpdateSegment segment; // of host_param and its states; the gradient's place is chosen here
 };
 
-// All elements, and the scale where there is one, between a tensor and its copy on another device.
-void copy_numbers(Stream& stream, const Tensor& source, Tensor& destination);
-
 // Zeros in the same form.
 std::shared_ptr<Tensor> make_like(const std::shared_ptr<Context>& context, Stream& stream,
                                   const Tensor& tensor);

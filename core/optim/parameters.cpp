@@ -108,7 +108,7 @@ void Parameters::initialize(Stream& stream, int32_t index) {
                                     : TensorRef();
         p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
     } else if (p.init_fp32 == nullptr) {
-        copy_numbers(stream, *p.param, *p.stepped);
+        copy_tensor(stream, *p.param, *p.stepped);
         stream.sync();
         p.states->initialize(owner, weight(index), nullptr);
     } else {
@@ -118,7 +118,7 @@ void Parameters::initialize(Stream& stream, int32_t index) {
         const TensorRef exact = near.ref();
         p.states->initialize(owner, weight(index), &exact);
         owner.sync();
-        copy_numbers(stream, *p.stepped, *p.param);
+        copy_tensor(stream, *p.stepped, *p.param);
         stream.sync();
     }
 }
@@ -131,7 +131,7 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
     for (int32_t i = std::max(index, 0); i < end; ++i) {
         const Parameter& p = list_[static_cast<std::size_t>(i)];
         if (options_.offload) {
-            copy_numbers(stream, *p.param, *p.stepped);
+            copy_tensor(stream, *p.param, *p.stepped);
             stream.sync();
         }
         if (sharding_ != nullptr) {
@@ -191,7 +191,7 @@ void Parameters::write_state(Stream& stream, int32_t index, const std::string& n
     check_values(index, values);
     write_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
     if (options_.offload) {
-        copy_numbers(stream, *p.stepped, *p.param);
+        copy_tensor(stream, *p.stepped, *p.param);
         stream.sync();
     }
 }
@@ -270,7 +270,7 @@ StatesPlace Parameters::place(int32_t index) const {
 void Parameters::publish(Stream& stream) {
     for (const Parameter& parameter : list_) {
         if (options_.offload) {
-            copy_numbers(stream, *parameter.stepped, *parameter.param);
+            copy_tensor(stream, *parameter.stepped, *parameter.param);
         }
     }
     if (sharding_ != nullptr) {

@@ -231,6 +231,10 @@ void copy_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
         kind = CopyKind::device_to_host;
     }
     stream.copy(destination.data(), source.data(), source.bytes(), kind);
+    if (source.scales() != nullptr) {
+        copy_tensor(stream, *source.scales()->scale_inv, *destination.scales()->scale_inv);
+        copy_tensor(stream, *source.scales()->amax, *destination.scales()->amax);
+    }
 }
 
 void cast_tensor(Stream& stream, const TensorRef& source, const TensorRef& destination) {

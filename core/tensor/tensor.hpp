@@ -144,7 +144,7 @@ class Tensor {
     std::atomic<int32_t> pins_{0};
 };
 
-// Moves bytes between tensors of one dtype and count, on one or two devices.
+// Moves elements, and their scales and amax, between tensors of one format and count, on one or two devices.
 void copy_tensor(Stream& stream, const Tensor& source, Tensor& destination);
 
 // Rounds source into destination (nearest even; fp8 saturating).

@@ -354,6 +354,12 @@ inline void use_gemm(Bytes& bytes, World& world) {
         value.beta = byte % 2 == 0 ? 0.0 : any_double(bytes);
         value.alpha = any_double(bytes);
         value.scale_a_dtype = byte < 80 ? 0 : any_dtype(bytes);
+        mp_quant_desc quant = MP_QUANT_DESC_INIT;
+        if (byte % 7 == 0) {
+            quant.scaling = any_int(bytes, 10);
+            value.dtype_d = any_dtype(bytes);
+            value.quant_d = &quant;
+        }
         value.implementation = byte % 9 == 0 ? "kokkos" : byte % 13 == 0 ? "none such" : nullptr;
         desc.odd_size(bytes);
         mp_gemm* made = nullptr;

@@ -655,6 +655,7 @@ struct mp_gemm_desc
     scale_b_rows::Int32
     scale_b_columns::Int32
     implementation::Ptr{UInt8}
+    quant_d::Ptr{mp_quant_desc}
     mp_gemm_desc(;
         flags = 0,
         m = 0,
@@ -683,8 +684,9 @@ struct mp_gemm_desc
         scale_b_dtype = 0,
         scale_b_rows = 0,
         scale_b_columns = 0,
-        implementation = C_NULL) =
-        new(sizeof(mp_gemm_desc), flags, m, n, k, lda, ldb, ldc, ldd, batch_count, batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, alpha, beta, dtype_a, dtype_b, dtype_c, dtype_d, dtype_bias, reserved, scale_a_dtype, scale_a_rows, scale_a_columns, scale_b_dtype, scale_b_rows, scale_b_columns, implementation)
+        implementation = C_NULL,
+        quant_d = C_NULL) =
+        new(sizeof(mp_gemm_desc), flags, m, n, k, lda, ldb, ldc, ldd, batch_count, batch_stride_a, batch_stride_b, batch_stride_c, batch_stride_d, alpha, beta, dtype_a, dtype_b, dtype_c, dtype_d, dtype_bias, reserved, scale_a_dtype, scale_a_rows, scale_a_columns, scale_b_dtype, scale_b_rows, scale_b_columns, implementation, quant_d)
 end
 
 "See mixedprec/gemm.h."
@@ -1241,7 +1243,7 @@ const LAYOUT = (
     (mp_quant_desc, 32, (0, 4, 8, 12, 16, 24, 28,)),
     (mp_quantize_args, 56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),
     (mp_quantized_memory, 56, (0, 4, 8, 16, 24, 32, 40, 48,)),
-    (mp_gemm_desc, 176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168,)),
+    (mp_gemm_desc, 184, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168, 176,)),
     (mp_gemm_args, 80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
     (mp_linear_desc, 32, (0, 4, 8, 16, 24,)),
     (mp_linear_stats, 80, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 76,)),
@@ -2964,7 +2966,7 @@ mp_tensor_read(tensor, queue, data, bytes) =
 
 """
 Copies elements between tensors of the same type and number of elements, on the same or on different
-devices. Enqueues. Overlapping memory is refused.
+devices; of quantized ones, which must be alike, also scales and amax. Enqueues. Overlapping memory is refused.
 """
 mp_tensor_copy(source, queue, destination) =
     @waiting(217, Int32, (Ptr{mp_tensor}, Ptr{mp_queue}, Ptr{mp_tensor},), source, queue, destination)

@@ -26,6 +26,15 @@ quantize!(a, A)
 quantize!(b, 8B)
 gemm!(Gemm(c, m, n, k; a = Float8_E4M3, scale_a = (Float32, 0, 0), scale_b = (Float32, 0, 0)), D, a, b)
 @test D ≈ 8A * B rtol = 0.1
+# A product as codes is a product and a quantization.
+codes, expected = (QuantizedTensor(c, Float8_E4M3, m, n; quant = Quant(:row)) for _ in 1:2)
+gemm!(Gemm(c, m, n, k; d = Float8_E4M3, quant_d = Quant(:row)), codes, A, B)
+quantize!(expected, gemm!(Gemm(c, m, n, k), D, A, B))
+one, other = zeros(Float32, m, n), zeros(Float32, m, n)
+dequantize!(one, codes)
+dequantize!(other, expected)
+@test one == other && any(one .!= 0)
+@test kind(() -> gemm!(Gemm(c, m, n, k; d = Float8_E4M3), codes, A, B)) === :invalid_dtype
 @test occursin("fp32", describe(Gemm(c, m, n, k)))
 @test kind(() -> gemm!(Gemm(c, m, n, k), D, A, zeros(Float32, 2, 2))) === :invalid_shape
 @test kind(() -> gemm!(Gemm(c, m, n, k), D, A, zeros(Float16, k, n))) === :invalid_dtype

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_int32, c_size_t
+from ctypes import POINTER, byref, c_int32, c_size_t, pointer
 from typing import Any, Callable, Iterable, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
@@ -30,6 +30,7 @@ class Gemm(Object):
     bias           dtype of a bias of n elements; None: no bias
     trans_a        a is stored k x m; trans_b: b is stored n x k
     gelu           after the bias
+    quant_d        the Quant that a quantized d was made with: the product becomes its codes and scales
     scale_a        (dtype, rows, columns) of the blocks of a that have a scale each, 0 for all; None: a has no scales
     lda, ...       elements from row to row as stored; 0: dense
     batch_count    how many products; batch_stride_a, ...: elements from matrix to matrix, 0: dense
@@ -67,6 +68,7 @@ class Gemm(Object):
         batch_stride_c: int = 0,
         batch_stride_d: int = 0,
         implementation: str | None = None,
+        quant_d: Any = None,
     ) -> None:
         desc = capi.mp_gemm_desc(
             m=m,
@@ -102,6 +104,9 @@ class Gemm(Object):
             desc.scale_a_dtype, desc.scale_a_rows, desc.scale_a_columns = dtype_number(scale_a[0]), *scale_a[1:]
         if scale_b is not None:
             desc.scale_b_dtype, desc.scale_b_rows, desc.scale_b_columns = dtype_number(scale_b[0]), *scale_b[1:]
+        quant = None if quant_d is None else quant_d._desc()
+        if quant is not None:
+            desc.quant_d = pointer(quant)
         super().__init__("mp_gemm_create", context, byref(desc))
         self.context = context
 

@@ -768,8 +768,9 @@ mp_gemm_desc._fields_ = [
     ("scale_b_rows", c_int32),
     ("scale_b_columns", c_int32),
     ("implementation", c_char_p),
+    ("quant_d", POINTER(mp_quant_desc)),
 ]
-mp_gemm_desc._initial_ = {"struct_size": 176}
+mp_gemm_desc._initial_ = {"struct_size": 184}
 mp_gemm_desc._converters_ = {name: converter(kind) for name, kind in mp_gemm_desc._fields_}
 
 mp_gemm_args._fields_ = [
@@ -1123,7 +1124,7 @@ LAYOUT = {
     "mp_quant_desc": (32, (0, 4, 8, 12, 16, 24, 28,)),
     "mp_quantize_args": (56, (0, 4, 8, 12, 16, 24, 32, 40, 48,)),
     "mp_quantized_memory": (56, (0, 4, 8, 16, 24, 32, 40, 48,)),
-    "mp_gemm_desc": (176, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168,)),
+    "mp_gemm_desc": (184, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 124, 128, 132, 136, 140, 144, 148, 152, 156, 160, 164, 168, 176,)),
     "mp_gemm_args": (80, (0, 4, 8, 16, 24, 32, 40, 48, 56, 64, 72,)),
     "mp_linear_desc": (32, (0, 4, 8, 16, 24,)),
     "mp_linear_stats": (80, (0, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 72, 76,)),
@@ -1743,7 +1744,7 @@ FUNCTIONS = {
     # Copies a tensor into host memory. Blocks.
     "mp_tensor_read": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), c_void_p, c_size_t], "tensor, queue, data, bytes"),
     # Copies elements between tensors of the same type and number of elements, on the same or on different
-    # devices. Enqueues. Overlapping memory is refused.
+    # devices; of quantized ones, which must be alike, also scales and amax. Enqueues. Overlapping memory is refused.
     "mp_tensor_copy": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue), POINTER(mp_tensor)], "source, queue, destination"),
     # Sets every byte to zero. Enqueues.
     "mp_tensor_zero": (c_int32, [POINTER(mp_tensor), POINTER(mp_queue)], "tensor, queue"),

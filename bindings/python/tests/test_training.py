@@ -169,6 +169,15 @@ class Products(unittest.TestCase):
         )
         self.assertEqual(d.tolist(), [128.0] * 256)
 
+    def test_a_product_as_codes(self):
+        a, b, d = tensor((2, 3), range(6)), tensor((3, 2), range(6)), mp.Tensor(context, (2, 2))
+        codes, expected = (mp.Tensor(context, (2, 2), "fp8_e4m3", mp.Quant("row")) for _ in range(2))
+        mp.Gemm(context, 2, 2, 3, d="fp8_e4m3", quant_d=mp.Quant("row")).run(a, b, codes)
+        mp.Gemm(context, 2, 2, 3).run(a, b, d).quantize(expected)
+        self.assertEqual(codes.dequantize().tolist(), expected.dequantize().tolist())
+        with self.assertRaises(mp.InvalidDtypeError):
+            mp.Gemm(context, 2, 2, 3, d="fp8_e4m3").run(a, b, codes)
+
     def test_mistakes(self):
         gemm = mp.Gemm(context, 2, 2, 3)
         a, b, d = mp.Tensor(context, (2, 3)), mp.Tensor(context, (3, 2)), mp.Tensor(context, (2, 2))

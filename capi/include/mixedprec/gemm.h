@@ -19,12 +19,15 @@
  * saturating; infinity and NaN come out as what the type has for them (a vendor's library may saturate
  * infinity too, as cuBLASLt does; amax_d shows it).
  *
+ * Or D is a quantized tensor (mp_gemm_desc.quant_d): codes, scales and amax are those that mp_tensor_quantize makes of an fp32 D,
+ * which waits in 4 m n bytes of the queue's scratch memory.
+ *
  * On CUDA some products are less exact than that, within the bounds of docs/numerics.md ("Matrix products"): those with a
  * bias of another type than D, those of scaled operands that are dequantized to bf16 first, and those of fp8 on Hopper. */
 #ifndef MIXEDPREC_GEMM_H
 #define MIXEDPREC_GEMM_H
 
-#include "status.h"
+#include "convert.h"
 
 /* mp_gemm_desc.flags */
 #define MP_GEMM_TRANS_A 1u    /* A is stored k x m */
@@ -57,7 +60,7 @@ typedef struct mp_gemm_desc {
     int32_t dtype_a;    /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
     int32_t dtype_b;    /* the same as dtype_a, or the other fp8 type */
     int32_t dtype_c;    /* default: dtype_d; must equal it */
-    int32_t dtype_d;    /* as dtype_a, fp8 only with beta 0; default: fp32 */
+    int32_t dtype_d;    /* as dtype_a, fp8 only with beta 0; of codes with quant_d; default: fp32 */
     int32_t dtype_bias; /* fp32, fp16 or bf16; default: fp32 */
     int32_t reserved;   /* 0 */
     /* Scales: blocks need batch_count 1 and lda (ldb) without padding; extents along k divide each other. */
@@ -70,12 +73,15 @@ typedef struct mp_gemm_desc {
     /* NULL: the first that takes the product. Otherwise no other than the one of this name, also where it would be passed
      * over as slow; mp_context_describe lists the names. Read while mp_gemm_create runs. */
     const char* implementation;
+    /* NULL: D is numbers, or fp8 codes under multiply_d. Else D is a quantized tensor, made of dtype_d with this: m x n, with
+     * beta 0, batch_count 1 and no padding. Read while mp_gemm_create runs. */
+    const mp_quant_desc* quant_d;
 } mp_gemm_desc;
 
 #define MP_GEMM_DESC_INIT                                                                          \
     {                                                                                              \
         sizeof(mp_gemm_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0,   \
-            0, 0, 0, 0, 0, 0, NULL                                                                 \
+            0, 0, 0, 0, 0, 0, NULL, NULL                                                               \
     }
 
 /* What one run works on. Tensors as for mp_gemm_run; those that the plan does not need are NULL. */
@@ -89,8 +95,8 @@ typedef struct mp_gemm_args {
     mp_tensor* d;                /* required */
     const mp_tensor* scale_a;    /* of scale_a_dtype; NULL: those of a quantized a */
     const mp_tensor* scale_b;    /* likewise */
-    const mp_tensor* multiply_d; /* fp8 D: fp32, one element; NULL: 1 */
-    mp_tensor* amax_d; /* fp8 D: fp32, becomes the maximum of itself and of |d|; or NULL */
+    const mp_tensor* multiply_d; /* fp8 D without quant_d: fp32, one element; NULL: 1 */
+    mp_tensor* amax_d; /* likewise; becomes the maximum of itself and of |d|; or NULL */
 } mp_gemm_args;
 
 #define MP_GEMM_ARGS_INIT                                                                          \
@@ -119,7 +125,7 @@ MP_API mp_status mp_gemm_create(mp_context* context, const mp_gemm_desc* desc,
  * @param[in] b      likewise
  * @param[in] bias   n elements; NULL exactly when the plan has no bias
  * @param[in] c      read when beta is not 0 (NULL otherwise); may be d itself
- * @param[in] d      written; overlaps a, b and bias nowhere
+ * @param[in] d      written; overlaps a, b and bias nowhere; quantized exactly when the plan has quant_d
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
  *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, overlap); vendor codes
  * @threads B

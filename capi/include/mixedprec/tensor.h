@@ -60,7 +60,7 @@ MP_API mp_status mp_tensor_write(mp_tensor* tensor, mp_queue* queue, const void*
 MP_API mp_status mp_tensor_read(const mp_tensor* tensor, mp_queue* queue, void* data, size_t bytes);
 
 /** Copies elements between tensors of the same type and number of elements, on the same or on different
- * devices. Enqueues. Overlapping memory is refused.
+ * devices; of quantized ones, which must be alike, also scales and amax. Enqueues. Overlapping memory is refused.
  * @param[in] source       read
  * @param[in] queue   NULL: the default queue of destination's context
  * @param[in] destination  written

@@ -1027,6 +1027,7 @@ pub struct mp_gemm_desc {
     pub scale_b_rows: i32,
     pub scale_b_columns: i32,
     pub implementation: *const c_char,
+    pub quant_d: *const mp_quant_desc,
 }
 
 impl mp_gemm_desc {
@@ -1061,6 +1062,7 @@ impl mp_gemm_desc {
         scale_b_rows: 0,
         scale_b_columns: 0,
         implementation: core::ptr::null(),
+        quant_d: core::ptr::null(),
     };
 }
 
@@ -1070,7 +1072,7 @@ impl Default for mp_gemm_desc {
     }
 }
 
-const _: () = assert!(core::mem::size_of::<mp_gemm_desc>() == 176);
+const _: () = assert!(core::mem::size_of::<mp_gemm_desc>() == 184);
 #[cfg(has_offset_of)]
 const _: () = {
     assert!(core::mem::offset_of!(mp_gemm_desc, struct_size) == 0);
@@ -1102,6 +1104,7 @@ const _: () = {
     assert!(core::mem::offset_of!(mp_gemm_desc, scale_b_rows) == 160);
     assert!(core::mem::offset_of!(mp_gemm_desc, scale_b_columns) == 164);
     assert!(core::mem::offset_of!(mp_gemm_desc, implementation) == 168);
+    assert!(core::mem::offset_of!(mp_gemm_desc, quant_d) == 176);
 };
 
 /// See mixedprec/gemm.h.
@@ -3119,7 +3122,7 @@ extern "C" {
     pub fn mp_tensor_read(tensor: *const mp_tensor, queue: *mut mp_queue, data: *mut c_void, bytes: usize) -> mp_status;
 
     /// Copies elements between tensors of the same type and number of elements, on the same or on different
-    /// devices. Enqueues. Overlapping memory is refused.
+    /// devices; of quantized ones, which must be alike, also scales and amax. Enqueues. Overlapping memory is refused.
     pub fn mp_tensor_copy(source: *const mp_tensor, queue: *mut mp_queue, destination: *mut mp_tensor) -> mp_status;
 
     /// Sets every byte to zero. Enqueues.

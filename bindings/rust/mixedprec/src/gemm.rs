@@ -4,7 +4,7 @@ use crate::context::Place;
 use crate::error::{bad_shape, number, text, Result};
 use crate::handle::Handle;
 use crate::tensor::raw_or_null;
-use crate::{c_string, sys, Context, DType, Queue, Tensor};
+use crate::{c_string, sys, Context, DType, Quantization, Queue, Tensor};
 use std::ptr::null;
 
 /// Scales of a product's operand.
@@ -73,6 +73,8 @@ pub struct GemmOptions {
     pub scale_a: Option<BlockScales>,
     /// Scales of B.
     pub scale_b: Option<BlockScales>,
+    /// What a quantized D was made with: the product becomes its codes and scales.
+    pub quant_d: Option<Quantization>,
     /// This implementation and no other; [`Context::describe`] lists them.
     pub implementation: Option<String>,
 }
@@ -101,6 +103,7 @@ impl GemmOptions {
             batch_strides: [0; 4],
             scale_a: None,
             scale_b: None,
+            quant_d: None,
             implementation: None,
         }
     }
@@ -155,6 +158,7 @@ impl Gemm {
         let implementation = options.implementation.as_deref().map(c_string).transpose()?;
         let scale = |scale: Option<BlockScales>| scale.map_or((0, 0, 0), |s| (s.dtype as i32, s.rows, s.columns));
         let (scale_a, scale_b) = (scale(options.scale_a), scale(options.scale_b));
+        let quant_d = options.quant_d.map(|quant| quant.raw());
         let desc = sys::mp_gemm_desc {
             flags: with(options.trans_a, sys::MP_GEMM_TRANS_A)
                 | with(options.trans_b, sys::MP_GEMM_TRANS_B)
@@ -188,6 +192,7 @@ impl Gemm {
             scale_b_rows: scale_b.1,
             scale_b_columns: scale_b.2,
             implementation: implementation.as_ref().map_or(null(), |name| name.as_ptr()),
+            quant_d: quant_d.as_ref().map_or(null(), |quant| quant),
             ..sys::mp_gemm_desc::INIT
         };
         // SAFETY: context, descriptor and name are good for the call.

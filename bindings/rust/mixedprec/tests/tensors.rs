@@ -351,6 +351,17 @@ fn products() {
     assert_eq!(kind(gemm.run(&small)), ErrorKind::InvalidShape);
     let huge = GemmOptions::new(1 << 40, 5, 2, DType::Fp32);
     assert_eq!(kind(Gemm::new(&context, &huge).map(drop)), ErrorKind::InvalidShape);
+    // As codes: a product and a quantization.
+    let row = Quantization::new(Scaling::Row);
+    let codes = || Tensor::quantized(&context, DType::Fp8E4M3, &[6, 5], &row).unwrap();
+    let (made, expected) = (codes(), codes());
+    d.quantize_to(&expected, None, &Quantize::default()).unwrap();
+    let into_codes = GemmOptions { dtype_d: DType::Fp8E4M3, quant_d: Some(row), ..options.clone() };
+    let biased = |d| GemmOperands { bias: Some(&bias), ..GemmOperands::new(&t_a, &t_b, d) };
+    Gemm::new(&context, &into_codes).unwrap().run(&biased(&made)).unwrap();
+    assert_eq!(made.to_bytes().unwrap(), expected.to_bytes().unwrap());
+    let bare = GemmOptions { quant_d: None, ..into_codes };
+    assert_eq!(kind(Gemm::new(&context, &bare).unwrap().run(&biased(&made))), ErrorKind::InvalidDtype);
     let unknown = GemmOptions { implementation: Some("warp".to_owned()), ..options };
     assert_eq!(kind(Gemm::new(&context, &unknown).map(drop)), ErrorKind::UnknownName);
 }
