@@ -8,9 +8,9 @@
 #pragma once
 
 #include <exception>
-#include <new>
 
 #include "device/backend.hpp"
+#include "device/desc_plan.hpp"
 #include "kernels/amax.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/column_sum.hpp"
@@ -58,15 +58,6 @@ template <class Exec> void launch(const Exec& exec, const DelayedUpdateDesc& op)
 template <class Exec> void launch(const Exec& exec, const SumPartsDesc& op) {
     kernels::sum_parts(exec, op);
 }
-
-class GemmPlan final : public Plan {
-  public:
-    explicit GemmPlan(const GemmDesc& desc) noexcept : desc_(desc) {}
-    [[nodiscard]] const GemmDesc& desc() const noexcept { return desc_; }
-
-  private:
-    GemmDesc desc_;
-};
 
 template <class Access> class Candidates {
   public:
@@ -129,17 +120,9 @@ template <class Access> class Candidates {
                        [&op](const auto& exec) { launch(exec, static_cast<const Desc&>(op)); });
     }
 
-    static Status prepare_gemm(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
-        *plan = new (std::nothrow) GemmPlan(op);
-        if (*plan == nullptr) {
-            return Status::error(Code::out_of_memory, "kokkos: no memory for a gemm plan");
-        }
-        return {};
-    }
-
     static Status run_gemm(Device& device, Queue& queue, Plan& plan,
                            const GemmBuffers& buffers) noexcept {
-        const GemmDesc& op = static_cast<const GemmPlan&>(plan).desc();
+        const GemmDesc& op = DescPlan::of(plan);
         Reason reason;
         if (!buffers_are_aligned(op, buffers, reason)) {
             return Status::error(Code::unsupported, "kokkos: gemm: %s", reason.c_str());
@@ -150,7 +133,8 @@ template <class Access> class Candidates {
 
     template <class Desc>
     static constexpr Candidate kRun = {kName, supports<Desc>, run<Desc>, nullptr, nullptr};
-    static constexpr Candidate kGemm = {kName, supports<GemmDesc>, nullptr, prepare_gemm, run_gemm};
+    static constexpr Candidate kGemm = {kName, supports<GemmDesc>, nullptr, DescPlan::prepare,
+                                        run_gemm};
 };
 
 } // namespace mp::backends::kokkos

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <new>
 
+#include "device/desc_plan.hpp"
 #include "device/gemm_scales.hpp"
 #include "device/supports.hpp"
 #include "numerics/codec.hpp"
@@ -18,15 +18,6 @@ namespace mp::backends::reference {
 namespace {
 
 using numerics::load_as_float;
-
-class GemmPlan final : public Plan {
-  public:
-    explicit GemmPlan(const GemmDesc& desc) noexcept : desc_(desc) {}
-    [[nodiscard]] const GemmDesc& desc() const noexcept { return desc_; }
-
-  private:
-    GemmDesc desc_;
-};
 
 // D. Hendrycks, K. Gimpel: "Gaussian error linear units", the tanh form.
 float gelu(float z) {
@@ -96,17 +87,9 @@ void compute_element(const GemmDesc& op, const GemmBuffers& buffers, const Offse
     numerics::store_from_float(op.dtype_d, buffers.d, at.d + row * op.ldd + column, z, false);
 }
 
-Status prepare(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
-    *plan = new (std::nothrow) GemmPlan(op);
-    if (*plan == nullptr) {
-        return Status::error(Code::out_of_memory, "reference: no memory for a gemm plan");
-    }
-    return {};
-}
-
 Status run_plan(Device& /*device*/, Queue& /*queue*/, Plan& plan,
                 const GemmBuffers& buffers) noexcept {
-    const GemmDesc& op = static_cast<const GemmPlan&>(plan).desc();
+    const GemmDesc& op = DescPlan::of(plan);
     for (int64_t batch = 0; batch < op.batch_count; ++batch) {
         const Offsets at = {batch * op.batch_stride_a, batch * op.batch_stride_b,
                             batch * op.batch_stride_c, batch * op.batch_stride_d};
@@ -121,6 +104,6 @@ Status run_plan(Device& /*device*/, Queue& /*queue*/, Plan& plan,
 
 } // namespace
 
-const Candidate kGemm = {kName, takes_all<GemmDesc>, nullptr, prepare, run_plan};
+const Candidate kGemm = {kName, takes_all<GemmDesc>, nullptr, DescPlan::prepare, run_plan};
 
 } // namespace mp::backends::reference

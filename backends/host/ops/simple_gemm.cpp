@@ -1,31 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The product that takes every type and scale, tile by tile, where no other does.
 #include <algorithm>
-#include <new>
 
+#include "device/desc_plan.hpp"
 #include "host/ops/candidates.hpp"
 
 namespace mp::backends::host {
 
 namespace {
 
-class SimplePlan final : public Plan {
-  public:
-    explicit SimplePlan(const GemmDesc& desc) noexcept : desc_(desc) {}
-    [[nodiscard]] const GemmDesc& desc() const noexcept { return desc_; }
-
-  private:
-    GemmDesc desc_;
-};
-
-Status prepare(Device& /*device*/, const GemmDesc& op, Plan** plan) noexcept {
-    *plan = new (std::nothrow) SimplePlan(op);
-    return *plan != nullptr ? Status()
-                            : Status::error(Code::out_of_memory, "host: no memory for a gemm plan");
-}
-
 Status run(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buffers) noexcept {
-    const GemmDesc& op = static_cast<const SimplePlan&>(plan).desc();
+    const GemmDesc& op = DescPlan::of(plan);
     const IsaTable& table = active_isa();
     const int64_t row_tiles = divide_up(op.m, kGemmTileRows);
     const int64_t column_tiles = divide_up(op.n, kGemmTileColumns);
@@ -47,6 +32,6 @@ Status run(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buff
 
 } // namespace
 
-const Candidate kSimpleGemm = {"simple", takes_all<GemmDesc>, nullptr, prepare, run};
+const Candidate kSimpleGemm = {"simple", takes_all<GemmDesc>, nullptr, DescPlan::prepare, run};
 
 } // namespace mp::backends::host
