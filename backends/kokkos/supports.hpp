@@ -66,8 +66,7 @@ inline bool suits_kernels(const OptimizerUpdateDesc& op, Reason& reason) noexcep
 // whole matrix until it is read.
 inline bool suits_kernels(const Sink& sink, const ArrayRef& codes, Reason& reason) noexcept {
     const ScaleGrid& grid = codes.format.grid;
-    if (codes.dtype() == DType::fp4_e2m1 &&
-        (codes.columns % 2 != 0 || grid.block_columns % 2 != 0)) {
+    if (is_packed(codes.dtype()) && (codes.columns % 2 != 0 || grid.block_columns % 2 != 0)) {
         reason.set("pairs of %s codes would belong to two rows or blocks",
                    dtype_name(codes.dtype()));
         return false;

@@ -188,9 +188,9 @@ template <class Exec> struct QuantizeTeams {
     }
 
     // A byte of two codes is written by one thread; supports() sees to it that both are in the region.
+    template <DType kTo>
     KOKKOS_INLINE_FUNCTION void quantize_pairs(const TeamOf<Exec>& team, const Region& region,
                                                float multiply, numerics::QuantStats& stats) const {
-        constexpr DType kTo = DType::fp4_e2m1;
         const int64_t count = scale.op.source.count;
         const Words<uint8_t> codes(static_cast<uint8_t*>(scale.op.codes),
                                    static_cast<std::size_t>((count + 1) / 2));
@@ -284,8 +284,12 @@ template <class Exec> struct QuantizeTeams {
         find_scale(team, region, shared);
         team.team_barrier();
         numerics::QuantStats mine;
-        if (scale.op.dtype == DType::fp4_e2m1) {
-            quantize_pairs(team, region, shared.multiply, mine);
+        if (is_packed(scale.op.dtype)) {
+            visit_dtype(scale.op.dtype, [&](auto type) MP_INLINED {
+                if constexpr (is_packed(type.value)) {
+                    quantize_pairs<type.value>(team, region, shared.multiply, mine);
+                }
+            });
         } else {
             quantize_words(team, region, shared.multiply, mine);
         }

@@ -53,14 +53,14 @@ void check_format(const Format& format, const char* what) {
         }
         return;
     }
-    if (format.dtype == DType::fp4_e2m1 && grid == kMxColumnScales) {
+    if (is_packed(format.dtype) && grid == kMxColumnScales) {
         fail(Code::invalid_argument,
-             "%s: the two codes in a byte of fp4_e2m1 are neighbours of a row, so blocks lie along "
-             "rows: 1x32",
-             what);
+             "%s: the two codes in a byte of %s are neighbours of a row, so blocks lie along rows: "
+             "1x32",
+             what, dtype_name(format.dtype));
     }
-    const bool is_mx_fp4 = format.dtype == DType::fp4_e2m1 && grid == kMxRowScales;
-    if (!is_fp8(format.dtype) && !is_mx_fp4 &&
+    const bool is_packed_mx = is_packed(format.dtype) && grid == kMxRowScales;
+    if (!is_fp8(format.dtype) && !is_packed_mx &&
         !(format.dtype == DType::fp16 && rule == ScaleRule::msamp)) {
         fail(Code::invalid_dtype,
              "%s: codes are fp8_e4m3 or fp8_e5m2, fp16 under the rule msamp, fp4_e2m1 under scales "

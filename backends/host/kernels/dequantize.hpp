@@ -7,14 +7,20 @@
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-MP_ISA_INLINE void widen_e2m1(const void* array, int64_t first, float* values, int n) {
+// Two codes a byte, from element `first` of the array on.
+MP_ISA_INLINE void widen_packed(DType dtype, const void* array, int64_t first, float* values,
+                                int n) {
     const auto* from = static_cast<const InMemory<DType::fp8_e4m3>::type*>(array);
-    for (int i = 0; i < n; ++i) {
-        const int64_t element = first + i;
-        const unsigned pair = from[element / 2];
-        values[i] = numerics::e2m1_to_float(
-            static_cast<uint8_t>((element & 1) == 0 ? pair & 0xfU : pair >> 4));
-    }
+    visit_dtype(dtype, [&](auto type) MP_INLINED {
+        if constexpr (is_packed(type.value)) {
+            for (int i = 0; i < n; ++i) {
+                const int64_t element = first + i;
+                const unsigned pair = from[element / 2];
+                values[i] = numerics::Codec<type.value>::load(
+                    static_cast<uint8_t>((element & 1) == 0 ? pair & 0xfU : pair >> 4));
+            }
+        }
+    });
 }
 
 // The scales of `n` blocks in a row, decoded.
@@ -55,8 +61,8 @@ MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int64_
     block_scales(source, source.format.grid.index(row, column, source.columns), blocks, scales);
     alignas(64) float values[kTile];
     const DType from = source.dtype();
-    if (from == DType::fp4_e2m1) {
-        widen_e2m1(source.data, element, values, n);
+    if (is_packed(from)) {
+        widen_packed(from, source.data, element, values, n);
     } else {
         widen_tile(from, element_address(source.data, from, element), values, n);
     }

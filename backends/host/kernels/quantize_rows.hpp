@@ -36,11 +36,11 @@ struct QuantizeRegion {
 };
 
 // Two codes a byte, from element `first` of the array on; a byte shared with a neighbour keeps its half.
-MP_ISA_FUNCTION inline void store_pairs(void* array, int64_t first, const unsigned char* codes,
-                                        int n) {
+MP_ISA_FUNCTION inline void store_pairs(DType dtype, void* array, int64_t first,
+                                        const unsigned char* codes, int n) {
     int i = 0;
     if (first % 2 != 0 && n > 0) {
-        numerics::store_quantized(DType::fp4_e2m1, array, first, codes[i++]);
+        numerics::store_quantized(dtype, array, first, codes[i++]);
     }
     unsigned char* to = static_cast<unsigned char*>(array) + (first + i) / 2;
     const unsigned char* from = codes + i;
@@ -51,7 +51,7 @@ MP_ISA_FUNCTION inline void store_pairs(void* array, int64_t first, const unsign
     }
     i += 2 * pairs;
     if (i < n) {
-        numerics::store_quantized(DType::fp4_e2m1, array, first + i, codes[i]);
+        numerics::store_quantized(dtype, array, first + i, codes[i]);
     }
 }
 
@@ -61,8 +61,8 @@ MP_ISA_INLINE void store_codes(const QuantizeJob& job, int64_t element, const un
     if (op.sink.codes.data == nullptr) {
         return;
     }
-    if (op.code_type() == DType::fp4_e2m1) {
-        store_pairs(op.sink.codes.data, element, codes, n);
+    if (is_packed(op.code_type())) {
+        store_pairs(op.code_type(), op.sink.codes.data, element, codes, n);
         return;
     }
     void* to = element_address(op.sink.codes.data, op.code_type(), element);
@@ -189,8 +189,7 @@ MP_ISA_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& re
     const QuantizeOne& op = *job.op;
     const DType from = op.source.dtype();
     const int64_t width = op.grid().block_columns;
-    const bool is_direct =
-        columns.panel == nullptr && !job.stream && op.code_type() != DType::fp4_e2m1;
+    const bool is_direct = columns.panel == nullptr && !job.stream && !is_packed(op.code_type());
     for (int64_t column = columns.first; column < columns.end;) {
         const int64_t element = columns.row * op.source.columns + column;
         const int n = span_length(op, element, columns.end - column);

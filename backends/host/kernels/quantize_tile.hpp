@@ -52,18 +52,28 @@ MP_ISA_INLINE float factor_of(const QuantizeSpan& span, int64_t width, int i) {
     return span.multiply[width == 0 ? 0 : (span.before + i) / width];
 }
 
-// E2M1 codes, one a byte.
-MP_ISA_FUNCTION inline void encode_e2m1(const float* y, unsigned char* codes, int n) {
+// Packed codes, still one a byte; `bits` null: to nearest.
+template <DType kTo>
+MP_ISA_FUNCTION void encode_packed_as(const float* y, unsigned char* codes, int n,
+                                      const TileBits* bits) {
+    if (bits != nullptr) {
+        for (int i = 0; i < n; ++i) {
+            codes[i] = numerics::Codec<kTo>::store_sr(y[i], random_of<kTo>(*bits, i));
+        }
+        return;
+    }
     MP_ISA_INDEPENDENT
     for (int i = 0; i < n; ++i) {
-        codes[i] = numerics::float_to_e2m1(y[i]);
+        codes[i] = numerics::Codec<kTo>::store_sat(y[i]);
     }
 }
-MP_ISA_FUNCTION inline void encode_e2m1_sr(const float* y, unsigned char* codes, int n,
-                                           const TileBits& bits) {
-    for (int i = 0; i < n; ++i) {
-        codes[i] = numerics::float_to_e2m1_sr(y[i], random_of<DType::fp4_e2m1>(bits, i));
-    }
+MP_ISA_INLINE void encode_packed(DType to, const float* y, unsigned char* codes, int n,
+                                 const TileBits* bits) {
+    visit_dtype(to, [&](auto type) MP_INLINED {
+        if constexpr (is_packed(type.value)) {
+            encode_packed_as<type.value>(y, codes, n, bits);
+        }
+    });
 }
 
 MP_ISA_FUNCTION inline void encode_stochastic(const QuantizeOne& op, const QuantizeSpan& span,
@@ -75,8 +85,8 @@ MP_ISA_FUNCTION inline void encode_stochastic(const QuantizeOne& op, const Quant
     random_span(op.code_type(), key, numerics::Purpose::cast, element, span.n, bits);
     float clamped[kTile];
     clamp_tile(op.code_type(), y, clamped, span.n);
-    if (op.code_type() == DType::fp4_e2m1) {
-        encode_e2m1_sr(clamped, codes, span.n, bits);
+    if (is_packed(op.code_type())) {
+        encode_packed(op.code_type(), clamped, codes, span.n, &bits);
     } else {
         narrow_tile<numerics::Narrowing::stochastic>(op.code_type(), clamped, codes, span.n, &bits);
     }
@@ -87,8 +97,8 @@ MP_ISA_INLINE void encode_tile(const QuantizeOne& op, const QuantizeSpan& span, 
                                unsigned char* codes) {
     if (op.sink.rounding.stochastic) {
         encode_stochastic(op, span, y, codes);
-    } else if (op.code_type() == DType::fp4_e2m1) {
-        encode_e2m1(y, codes, span.n);
+    } else if (is_packed(op.code_type())) {
+        encode_packed(op.code_type(), y, codes, span.n, nullptr);
     } else {
         narrow_tile<numerics::Narrowing::saturating>(op.code_type(), y, codes, span.n, nullptr);
     }
@@ -145,7 +155,7 @@ MP_ISA_FUNCTION inline void quantize_slowly(const QuantizeJob& job, const Quanti
         } else {
             code = numerics::quantize_code(op.code_type(), x[i], multiply);
         }
-        const DType stored = op.code_type() == DType::fp4_e2m1 ? DType::fp8_e4m3 : op.code_type();
+        const DType stored = is_packed(op.code_type()) ? DType::fp8_e4m3 : op.code_type();
         numerics::store_quantized(stored, codes, i, code);
         numerics::count_element(here, op.code_type(), x[i], multiply, code);
     }

@@ -271,9 +271,11 @@ MP_ISA_INLINE bool quantize_from(DType to, Gather gather, const void* source, in
     case DType::fp8_e5m2:
         return quantize_gathering<kFrom, DType::fp8_e5m2>(gather, at, n, factor, width, before, out,
                                                           stats);
-    default:
+    case DType::fp4_e2m1:
         return quantize_gathering<kFrom, DType::fp4_e2m1>(gather, at, n, factor, width, before, out,
                                                           stats);
+    default:
+        return false;
     }
 }
 

@@ -73,7 +73,7 @@ QuantizeCut quantize_cut(const QuantizeOne& op, int64_t threads) {
 
 // Codes that share a byte belong to one job.
 QuantizeCut keep_pairs(const QuantizeOne& op, QuantizeCut cut) {
-    if (op.code_type() != DType::fp4_e2m1) {
+    if (!is_packed(op.code_type())) {
         return cut;
     }
     if (op.source.columns % 2 != 0 || cut.columns % 2 != 0) {

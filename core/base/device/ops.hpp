@@ -70,7 +70,7 @@ struct ColumnSumDesc : OpDesc {
 // One array of codes and what it is made of.
 struct QuantizeOne {
     ArrayRef source; // plain: fp32, fp16 or bf16
-    ArraySink sink;  // codes of fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1
+    ArraySink sink;  // codes of a type that is_code()
 
     [[nodiscard]] MP_HD_INLINE constexpr DType code_type() const { return sink.codes.dtype(); }
     [[nodiscard]] MP_HD_INLINE constexpr const ScaleGrid& grid() const {

@@ -8,10 +8,6 @@ namespace mp {
 
 namespace detail {
 
-constexpr bool is_code_type(DType dtype) {
-    return is_fp8(dtype) || dtype == DType::fp16 || dtype == DType::fp4_e2m1;
-}
-
 inline bool is_matrix(const ArrayRef& array, Reason& reason) noexcept {
     if (array.rows < 0 || array.columns < 0) {
         reason.set("a matrix of %lld x %lld", static_cast<long long>(array.rows),
@@ -60,8 +56,8 @@ inline bool rule_fits_grid(const ArrayRef& codes, Reason& reason) noexcept {
 inline bool is_quantized_from(const ArrayRef& source, const ArrayRef& codes,
                               Reason& reason) noexcept {
     if (source.format.is_quantized() || !is_high_precision(source.dtype()) ||
-        !is_code_type(codes.dtype())) {
-        reason.set("plain fp32, fp16 or bf16 to fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1, not %s to %s",
+        !is_code(codes.dtype())) {
+        reason.set("plain fp32, fp16 or bf16 to fp8, fp16 or packed codes, not %s to %s",
                    dtype_name(source.dtype()), dtype_name(codes.dtype()));
         return false;
     }
@@ -97,7 +93,7 @@ inline bool slot_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
 
 inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
     const Sink& sink = op.sink;
-    if (sink.codes.dtype() == DType::fp4_e2m1 && sink.transposed != nullptr) {
+    if (is_packed(sink.codes.dtype()) && sink.transposed != nullptr) {
         reason.set("codes of half a byte are not transposed: their blocks would be others");
         return false;
     }
@@ -116,8 +112,8 @@ inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
 
 inline bool is_dequantize(const DequantizeDesc& op, Reason& reason) noexcept {
     const ArrayRef& from = op.source;
-    if (!detail::is_code_type(from.dtype()) || !is_high_precision(op.destination.dtype)) {
-        reason.set("fp8_e4m3, fp8_e5m2, fp16 or fp4_e2m1 to fp32, fp16 or bf16, not %s to %s",
+    if (!is_code(from.dtype()) || !is_high_precision(op.destination.dtype)) {
+        reason.set("fp8, fp16 or packed codes to fp32, fp16 or bf16, not %s to %s",
                    dtype_name(from.dtype()), dtype_name(op.destination.dtype));
         return false;
     }

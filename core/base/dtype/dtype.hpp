@@ -97,9 +97,13 @@ MP_HD_INLINE constexpr bool is_high_precision(DType dtype) {
     return is_floating(dtype) && dtype_bits(dtype) > 8;
 }
 
+// Codes of four bits, two to a byte.
+MP_HD_INLINE constexpr bool is_packed(DType dtype) {
+    return dtype_kind(dtype) == DTypeKind::packed_floating;
+}
 // What tensors are quantized to: fp8, packed codes, and fp16 under the rules of MS-AMP.
 MP_HD_INLINE constexpr bool is_code(DType dtype) {
-    return is_fp8(dtype) || dtype == DType::fp16 || dtype_kind(dtype) == DTypeKind::packed_floating;
+    return is_fp8(dtype) || dtype == DType::fp16 || is_packed(dtype);
 }
 
 // A type that the compiler knows, as an argument.

@@ -159,7 +159,7 @@ template <class Storage> MP_HD_INLINE void store_element(void* data, int64_t i, 
 // The code of element i, where packed types share bytes.
 template <DType kDType> MP_HD_INLINE auto load_code(const void* data, int64_t i) {
     using Storage = typename Codec<kDType>::storage;
-    if constexpr (dtype_kind(kDType) == DTypeKind::packed_floating) {
+    if constexpr (is_packed(kDType)) {
         const uint32_t pair = load_element<uint8_t>(data, i / 2);
         return static_cast<Storage>((i & 1) == 0 ? pair & 0xfu : pair >> 4);
     } else {
@@ -170,7 +170,7 @@ template <DType kDType> MP_HD_INLINE auto load_code(const void* data, int64_t i)
 // Leaves the neighbour in the same byte as it is, so two threads must not store to one byte.
 template <DType kDType>
 MP_HD_INLINE void store_code(void* data, int64_t i, typename Codec<kDType>::storage code) {
-    if constexpr (dtype_kind(kDType) == DTypeKind::packed_floating) {
+    if constexpr (is_packed(kDType)) {
         const uint32_t pair = load_element<uint8_t>(data, i / 2);
         const uint32_t changed =
             (i & 1) == 0 ? (pair & 0xf0u) | code : (pair & 0x0fu) | (uint32_t{code} << 4);
