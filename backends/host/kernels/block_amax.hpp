@@ -3,6 +3,7 @@
 #pragma once
 
 #include "host/kernels/amax_vector.hpp"
+#include "host/kernels/tile.hpp"
 #include "numerics/scale_rules.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
@@ -141,6 +142,34 @@ MP_ISA_FUNCTION void scales_as(const numerics::ScalePolicy& given, const uint32_
     }
 }
 
+// NVFP4's rule a step at a time: the loop of all of it, with a conversion to E4M3 and back inside, is not vectorized.
+MP_ISA_FUNCTION inline void nvfp4_scales(const numerics::ScalePolicy& policy,
+                                         const uint32_t* amaxes, float tensor_amax, int n,
+                                         float* multiply, float* scale_inv) {
+    const float encode = numerics::detail::nvfp4_encode(tensor_amax, policy.max_code);
+    const auto amax = [&](int i) MP_INLINED {
+        return numerics::detail::at_least(numerics::float_from_bits(amaxes[i]), policy.epsilon);
+    };
+    for (int done = 0; done < n; done += kTile) {
+        const int count = min_int(n - done, kTile);
+        alignas(64) uint8_t codes[kTile];
+        MP_ISA_INDEPENDENT
+        for (int i = done; i < done + count; ++i) {
+            multiply[i] = numerics::detail::nvfp4_exact(policy, encode, amax(i));
+        }
+        narrow_tile<numerics::Narrowing::saturating>(DType::fp8_e4m3, multiply + done, codes, count,
+                                                     nullptr);
+        widen_tile(DType::fp8_e4m3, codes, scale_inv + done, count);
+        MP_ISA_INDEPENDENT
+        for (int i = done; i < done + count; ++i) {
+            const numerics::BlockScale scale =
+                numerics::detail::nvfp4_of(scale_inv[i], encode, amax(i));
+            multiply[i] = scale.multiply;
+            scale_inv[i] = scale.scale_inv;
+        }
+    }
+}
+
 // scale_inv: the previous ones where the rule asks for them; then the new ones.
 MP_ISA_INLINE void scales_of(const numerics::ScalePolicy& policy, const uint32_t* amaxes,
                              float tensor_amax, int n, float* multiply, float* scale_inv) {
@@ -157,8 +186,9 @@ MP_ISA_INLINE void scales_of(const numerics::ScalePolicy& policy, const uint32_t
         MP_SCALES_AS(mx_floor);
         MP_SCALES_AS(mx_ceil);
         MP_SCALES_AS(mx_even);
-        MP_SCALES_AS(nvfp4);
 #undef MP_SCALES_AS
+    case ScaleRule::nvfp4:
+        return nvfp4_scales(policy, amaxes, tensor_amax, n, multiply, scale_inv);
     }
 }
 

@@ -12,14 +12,14 @@
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
-// Elements whose code the lines do not tell for certain.
-template <bool kSigned>
+// Elements whose code an approximation does not tell for certain.
+template <Coding kCoding, bool kSigned>
 MP_ISA_FUNCTION void settle_codes(const float* values, float scale, uint8_t* codes,
                                   uint64_t doubtful) {
     for (; doubtful != 0; doubtful &= doubtful - 1) {
         const int i = __builtin_ctzll(doubtful);
-        codes[i] = static_cast<uint8_t>(
-            numerics::BlockCodec<Coding::dynamic8>::code(kSigned, values[i], scale));
+        codes[i] =
+            static_cast<uint8_t>(numerics::BlockCodec<kCoding>::code(kSigned, values[i], scale));
     }
 }
 
@@ -48,12 +48,8 @@ template <bool kSigned> struct Dynamic8Vector {
         } else {
             const __mmask32 bit6 = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(64));
             const __mmask32 bit7 = _mm512_test_epi16_mask(codes, _mm512_set1_epi16(128));
-            const auto lookup = [&](const uint16_t* table) {
-                return _mm512_mask_mov_epi16(lookup128(table, codes, bit6), bit7,
-                                             lookup128(table + 128, codes, bit6));
-            };
-            high = lookup(kUnsigned8Halves.high);
-            low = lookup(kUnsigned8Halves.low);
+            high = lookup256(kUnsigned8Halves.high, codes, bit6, bit7);
+            low = lookup256(kUnsigned8Halves.low, codes, bit6, bit7);
         }
     }
 
@@ -136,7 +132,7 @@ template <bool kSigned> struct Dynamic8Vector {
                 static_cast<uint64_t>(doubt[0]) | static_cast<uint64_t>(doubt[1]) << 16 |
                 static_cast<uint64_t>(doubt[2]) << 32 | static_cast<uint64_t>(doubt[3]) << 48;
             if (__builtin_expect(lanes != 0, 0)) {
-                settle_codes<kSigned>(values + i, scale, codes + i, lanes);
+                settle_codes<Coding::dynamic8, kSigned>(values + i, scale, codes + i, lanes);
             }
         }
         return i;
@@ -192,6 +188,14 @@ template <bool kSigned> struct Dynamic4Vector {
 #else
 
 #if defined(__AVX2__)
+
+// 32 numbers from 0 to 255 as bytes. Packing works within 128 bits.
+MP_ISA_INLINE void store_bytes(const __m256i (&words)[4], uint8_t* to) {
+    const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]),
+                                              _mm256_packs_epi32(words[2], words[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(bytes, order));
+}
 
 template <bool kSigned> struct Dynamic8Vector {
     struct Lines {
@@ -274,14 +278,9 @@ template <bool kSigned> struct Dynamic8Vector {
                 words[j] = codes_of(t, _mm256_loadu_ps(values + i + 8 * j), inverse, doubt);
                 doubtful |= static_cast<uint32_t>(doubt) << (8 * j);
             }
-            // Packing works within 128 bits.
-            const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]),
-                                                      _mm256_packs_epi32(words[2], words[3]));
-            const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-            _mm256_storeu_si256(reinterpret_cast<__m256i*>(codes + i),
-                                _mm256_permutevar8x32_epi32(bytes, order));
+            store_bytes(words, codes + i);
             if (__builtin_expect(static_cast<int>(doubtful != 0), 0) != 0) {
-                settle_codes<kSigned>(values + i, scale, codes + i, doubtful);
+                settle_codes<Coding::dynamic8, kSigned>(values + i, scale, codes + i, doubtful);
             }
         }
         return i;

@@ -37,6 +37,13 @@ MP_ISA_INLINE __m512i lookup128(const uint16_t* table, __m512i index, __mmask32 
     return _mm512_mask_mov_epi16(lower, bit6, upper);
 }
 
+// Of 256 entries; bit7 as bit6.
+MP_ISA_INLINE __m512i lookup256(const uint16_t* table, __m512i index, __mmask32 bit6,
+                                __mmask32 bit7) {
+    return _mm512_mask_mov_epi16(lookup128(table, index, bit6), bit7,
+                                 lookup128(table + 128, index, bit6));
+}
+
 // 32 codes of a byte as words, in the order for multiply_halves(): joining works within 128 bits, so elements 0 to 3
 // and 16 to 19 go there together.
 MP_ISA_INLINE __m512i load_codes(const void* codes) {

@@ -7,6 +7,7 @@
 #include "device/update_scaling.hpp"
 #include "host/kernels/amax.hpp"
 #include "host/kernels/block_vector.hpp"
+#include "host/kernels/companded_tile.hpp"
 #include "host/kernels/dynamic_vector.hpp"
 #include "host/kernels/tile.hpp"
 #include "numerics/block_state.hpp"
@@ -110,47 +111,22 @@ MP_ISA_INLINE void encode_dynamic(const float* values, float scale, uint8_t* cod
     }
 }
 
-// Both ways without a loop's remainder where the block is whole.
-template <Coding kCoding, bool kSigned>
-MP_ISA_INLINE void decode_plainly(const uint8_t* codes, float scale, float* values, int n) {
-    MP_ISA_INDEPENDENT
-    for (int i = 0; i < n; ++i) {
-        values[i] = numerics::BlockCodec<kCoding>::value(kSigned, codes[i], scale);
-    }
-}
-template <Coding kCoding, bool kSigned>
-MP_ISA_INLINE void encode_plainly(const float* values, float divisor, uint8_t* codes, int n) {
-    MP_ISA_INDEPENDENT
-    for (int i = 0; i < n; ++i) {
-        codes[i] =
-            static_cast<uint8_t>(numerics::BlockCodec<kCoding>::code(kSigned, values[i], divisor));
-    }
-}
-
 template <Coding kCoding>
 inline constexpr bool kIsFp8 = block_layout(kCoding).codes == DType::fp8_e4m3;
-template <Coding kCoding>
-inline constexpr bool kIsDynamic = kCoding == Coding::dynamic8 || kCoding == Coding::dynamic4;
 
 // One block.
 template <Coding kCoding, bool kSigned>
 MP_ISA_FUNCTION void load_block(const uint8_t* codes, float scale, float* values, int n) {
-    constexpr auto kWhole = static_cast<int>(block_size(kCoding));
     if constexpr (kIsFp8<kCoding>) {
         widen_scaled_tile(DType::fp8_e4m3, codes, scale, values, n);
-    } else if constexpr (kIsDynamic<kCoding>) {
-        decode_dynamic<kCoding, kSigned>(codes, scale, values, n);
-    } else if (n == kWhole) {
-        decode_plainly<kCoding, kSigned>(codes, scale, values, kWhole);
     } else {
-        decode_plainly<kCoding, kSigned>(codes, scale, values, n);
+        decode_dynamic<kCoding, kSigned>(codes, scale, values, n);
     }
 }
 
 // To nearest. Overwrites the values.
 template <Coding kCoding, bool kSigned>
 MP_ISA_FUNCTION void store_block(float* values, float divisor, uint8_t* codes, int n) {
-    constexpr auto kWhole = static_cast<int>(block_size(kCoding));
     if constexpr (kIsFp8<kCoding>) {
         const int done = encode_e4m3_quotients<kSigned>(values, divisor, codes, n);
         MP_ISA_INDEPENDENT
@@ -159,12 +135,8 @@ MP_ISA_FUNCTION void store_block(float* values, float divisor, uint8_t* codes, i
         }
         narrow_tile<numerics::Narrowing::nearest>(DType::fp8_e4m3, values + done, codes + done,
                                                   n - done, nullptr);
-    } else if constexpr (kIsDynamic<kCoding>) {
-        encode_dynamic<kCoding, kSigned>(values, divisor, codes, n);
-    } else if (n == kWhole) {
-        encode_plainly<kCoding, kSigned>(values, divisor, codes, kWhole);
     } else {
-        encode_plainly<kCoding, kSigned>(values, divisor, codes, n);
+        encode_dynamic<kCoding, kSigned>(values, divisor, codes, n);
     }
 }
 
@@ -229,6 +201,17 @@ template <Coding kCoding, bool kSigned> struct BlockTile {
             values[i] =
                 code_value(kCodes, numerics::e4m3_quotient(kSigned, values[i], divisor), 1.0F);
         }
+    }
+};
+
+// To nearest only.
+template <bool kSigned> struct BlockTile<Coding::companded8, kSigned> {
+    static MP_ISA_INLINE void load(const StepArray& a, int64_t element, float* values, int n) {
+        CompandedTile<kSigned>::load(a, element, values, n);
+    }
+    static MP_ISA_INLINE void store(const StepArray& a, int64_t element, float* values, int n,
+                                    const TileBits* /*bits*/) {
+        CompandedTile<kSigned>::store(a, element, values, n);
     }
 };
 

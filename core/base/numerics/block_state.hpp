@@ -191,12 +191,13 @@ struct BlockScale16 {
     static constexpr float kLeastFp16 = 0x1.FFp-18F; // what bf16 would round to 2^-17
     static constexpr float kEndOfFp16 = 65520.0F;    // becomes infinity
 
+    // Also what is not finite.
+    MP_HD_INLINE static constexpr bool is_fp16(float scale) {
+        return (scale >= kLeastFp16 && scale < kEndOfFp16) || scale == 0.0F || !is_finite(scale);
+    }
     MP_HD_INLINE static constexpr uint16_t encode(float scale) {
-        const bool is_fp16 = (scale >= kLeastFp16 && scale < kEndOfFp16) || scale == 0.0F;
-        if (is_fp16 || !is_finite(scale)) {
-            return float_to_fp16(scale);
-        }
-        return static_cast<uint16_t>(kIsBf16 | float_to_bf16_sat(scale));
+        return is_fp16(scale) ? float_to_fp16(scale)
+                              : static_cast<uint16_t>(kIsBf16 | float_to_bf16_sat(scale));
     }
     MP_HD_INLINE static constexpr float decode(uint16_t bits) {
         return (bits & kIsBf16) != 0 ? float_from_bits((bits & ~kIsBf16) << 16)

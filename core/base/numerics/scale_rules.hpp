@@ -174,16 +174,21 @@ MP_HD_INLINE constexpr float nvfp4_encode(float tensor_amax, float max_code) {
     return is_finite(tensor_amax) && tensor_amax > 0.0F ? quotient : 1.0F;
 }
 
-// The block's scale may be rounded down, so that its largest element saturates. Blocks that are not
-// finite get the scale NaN: E2M1 has neither NaN nor infinity.
-MP_HD_INLINE constexpr BlockScale scale_nvfp4(const ScalePolicy& policy, float amax,
-                                              float tensor_amax) {
-    const float encode = nvfp4_encode(tensor_amax, policy.max_code);
-    const float scale =
-        e4m3_to_float(float_to_e4m3_sat(amax * (encode * (1.0F / policy.max_code))));
+// The block's scale before it is rounded to E4M3, maybe down, so that the largest element saturates; and what follows from it.
+// Blocks that are not finite get the scale NaN: E2M1 has neither NaN nor infinity.
+MP_HD_INLINE constexpr float nvfp4_exact(const ScalePolicy& policy, float encode, float amax) {
+    return amax * (encode * (1.0F / policy.max_code));
+}
+MP_HD_INLINE constexpr BlockScale nvfp4_of(float scale, float encode, float amax) {
     const float multiply = at_most(1.0F / (scale * (1.0F / encode)), 0x1.fffffep+127F);
     const float nan = float_from_bits(kFloatQuietNan);
     return is_finite(amax) ? BlockScale{multiply, scale} : BlockScale{nan, nan};
+}
+MP_HD_INLINE constexpr BlockScale scale_nvfp4(const ScalePolicy& policy, float amax,
+                                              float tensor_amax) {
+    const float encode = nvfp4_encode(tensor_amax, policy.max_code);
+    const uint8_t code = float_to_e4m3_sat(nvfp4_exact(policy, encode, amax));
+    return nvfp4_of(e4m3_to_float(code), encode, amax);
 }
 
 } // namespace detail
