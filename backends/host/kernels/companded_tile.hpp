@@ -51,12 +51,18 @@ template <bool kSigned> struct CompandedTile {
     static MP_ISA_INLINE uint8_t* codes_of(const StepArray& a, int64_t element) {
         return static_cast<uint8_t*>(a.data) + element;
     }
-    static MP_ISA_INLINE int blocks_in(int n) { return (n + kSize - 1) / kSize; }
+    // Those of n elements.
+    static MP_ISA_INLINE void copy_scales(void* to, const void* from, int n) {
+        if (n == kTile) {
+            __builtin_memcpy(to, from, kMost * sizeof(uint16_t));
+        } else {
+            copy_bytes(to, from, (n + kSize - 1) / kSize * int64_t{sizeof(uint16_t)});
+        }
+    }
 
     static MP_ISA_FUNCTION void load(const StepArray& a, int64_t element, float* values, int n) {
         Scales scales;
-        __builtin_memcpy(scales.bits, scales_of(a, element),
-                         static_cast<std::size_t>(blocks_in(n)) * sizeof(uint16_t));
+        copy_scales(scales.bits, scales_of(a, element), n);
         decode(scales);
         const uint8_t* codes = codes_of(a, element);
         for (int first = 0; first < n; first += kSize) {
@@ -89,8 +95,7 @@ template <bool kSigned> struct CompandedTile {
                                       int n) {
         Scales scales;
         find_scales(values, n, scales);
-        __builtin_memcpy(scales_of(a, element), scales.bits,
-                         static_cast<std::size_t>(blocks_in(n)) * sizeof(uint16_t));
+        copy_scales(scales_of(a, element), scales.bits, n);
         uint8_t* codes = codes_of(a, element);
         for (int first = 0; first < n; first += kSize) {
             const float divisor = scales.wide[first / kSize];

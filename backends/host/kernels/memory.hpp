@@ -44,6 +44,20 @@ MP_ISA_INLINE int64_t bytes_to_line(const void* address) {
     return static_cast<int64_t>((64 - (reinterpret_cast<uintptr_t>(address) & 63)) & 63);
 }
 
+// A copy of any length, by lines: what the compiler makes of a length that it does not know takes longer than some hundred
+// bytes do.
+MP_ISA_INLINE void copy_bytes(void* destination, const void* source, int64_t bytes) {
+    char* to = static_cast<char*>(destination);
+    const char* from = static_cast<const char*>(source);
+    int64_t done = 0;
+    for (; done + 64 <= bytes; done += 64) {
+        __builtin_memcpy(to + done, from + done, 64);
+    }
+    for (; done < bytes; ++done) {
+        to[done] = from[done];
+    }
+}
+
 // Copies whole cache lines; the destination is 64-byte aligned, the source is whatever it is.
 MP_ISA_INLINE void stream_lines(void* destination, const void* source, int64_t bytes) {
     char* to = static_cast<char*>(destination);

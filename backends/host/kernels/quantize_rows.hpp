@@ -70,7 +70,7 @@ MP_ISA_INLINE void store_codes(const QuantizeJob& job, int64_t element, const un
     if (job.stream && bytes % 64 == 0 && bytes_to_line(to) == 0) {
         stream_lines(to, codes, bytes);
     } else {
-        __builtin_memcpy(to, codes, static_cast<std::size_t>(bytes));
+        copy_bytes(to, codes, bytes);
     }
 }
 
