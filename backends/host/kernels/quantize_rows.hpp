@@ -9,7 +9,7 @@
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 inline constexpr int kStripBlocks = 2048; // blocks in a row whose scales are computed together
-inline constexpr int kMaxFactors = kPanelRows * kPanelColumns;
+inline constexpr int kMaxFactors = 16384; // of all rows of blocks of a strip
 static_assert(kPanelRows == kQuantizePanel);
 
 struct QuantizeScratch {
@@ -235,15 +235,15 @@ MP_ISA_FUNCTION void quantize_panels(const QuantizeJob& job, const QuantizeRegio
     const int64_t end_row = region.first_row + region.rows;
     const int64_t end_column = region.first_column + region.columns;
     CodePanel& panel = static_cast<QuantizeScratch*>(job.scratch)->panel;
+    const int most = kPanelBytes / size;
     for (int64_t row = region.first_row; row < end_row; row += kPanelRows) {
         const int rows = min_int(end_row - row, kPanelRows);
-        for (int64_t column = region.first_column; column < end_column; column += kPanelColumns) {
-            const int columns = min_int(end_column - column, kPanelColumns);
+        for (int64_t column = region.first_column; column < end_column; column += most) {
+            const int columns = min_int(end_column - column, most);
             for (int i = 0; i < rows; ++i) {
                 quantize_row<kColumns>(
                     job, region,
-                    {row + i, column, column + columns, panel.bytes + i * kPanelColumns * size},
-                    stats);
+                    {row + i, column, column + columns, panel.bytes + i * kPanelStride}, stats);
             }
             auto* to = static_cast<unsigned char*>(op.sink.transposed) +
                        (column * op.source.rows + row) * size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A panel of codes, up to kPanelRows x kPanelColumns, turned into rows of the transposed matrix. 16 x 16
+// A panel of codes, up to kPanelRows rows of kPanelBytes, turned into rows of the transposed matrix. 16 x 16
 // bytes at a time by interleaving row i with row i + 8, four times.
 #pragma once
 
@@ -9,11 +9,13 @@ namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 // As many rows as bytes in a cache line: each row of the transposed matrix gets whole lines.
 inline constexpr int kPanelRows = 64;
-inline constexpr int kPanelColumns = 256;
+inline constexpr int kPanelBytes = 512;
+// From row to row: no power of two, so that the lines of a column are not all in a few sets of the cache.
+inline constexpr int kPanelStride = kPanelBytes + 64;
 
-// Codes of one or two bytes, row after row at this distance.
+// Codes of one or two bytes.
 struct alignas(64) CodePanel {
-    unsigned char bytes[kPanelRows * kPanelColumns * 2];
+    unsigned char bytes[kPanelRows * kPanelStride];
 };
 
 // Where the panel's element (0, 0) goes: column 0 of the panel begins at `data`, the next `stride`
@@ -65,7 +67,7 @@ MP_ISA_INLINE void transpose_16x16(const unsigned char* from, int from_stride, u
 MP_ISA_INLINE void store_turned_columns(const unsigned char* from, const TransposedPlace& place) {
     alignas(64) unsigned char lines[16 * kPanelRows];
     for (int row = 0; row < kPanelRows; row += 16) {
-        transpose_16x16(from + row * kPanelColumns, kPanelColumns, lines + row, kPanelRows);
+        transpose_16x16(from + row * kPanelStride, kPanelStride, lines + row, kPanelRows);
     }
     for (int i = 0; i < 16; ++i) {
         unsigned char* to = place.data + i * place.stride;
@@ -85,13 +87,12 @@ MP_ISA_INLINE void store_turned_slowly(const CodePanel& panel, int rows, int fir
         unsigned char* to = place.data + column * place.stride * kSize;
         const unsigned char* from = panel.bytes + column * kSize;
         for (int row = 0; row < rows; ++row) {
-            __builtin_memcpy(to + row * kSize, from + row * kPanelColumns * kSize, kSize);
+            __builtin_memcpy(to + row * kSize, from + row * kPanelStride, kSize);
         }
     }
 }
 
-// Rows 0 ... rows - 1 and columns 0 ... columns - 1 of the panel, whose codes have `size` bytes and
-// whose rows are kPanelColumns codes apart.
+// Rows 0 ... rows - 1 and columns 0 ... columns - 1 of the panel, whose codes have `size` bytes.
 MP_ISA_FUNCTION inline void store_turned(const CodePanel& panel, int size, int rows, int columns,
                                          const TransposedPlace& place) {
     if (size == 2) {
