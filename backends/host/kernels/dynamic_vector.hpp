@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #endif
 
+#include "host/kernels/fp8_vector.hpp"
 #include "host/kernels/lookup_vector.hpp"
 #include "numerics/dynamic_pieces.hpp"
 
@@ -188,14 +189,6 @@ template <bool kSigned> struct Dynamic4Vector {
 #else
 
 #if defined(__AVX2__)
-
-// 32 numbers from 0 to 255 as bytes. Packing works within 128 bits.
-MP_ISA_INLINE void store_bytes(const __m256i (&words)[4], uint8_t* to) {
-    const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]),
-                                              _mm256_packs_epi32(words[2], words[3]));
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(bytes, order));
-}
 
 template <bool kSigned> struct Dynamic8Vector {
     struct Lines {

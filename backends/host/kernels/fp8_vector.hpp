@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp32 to fp8, and E4M3 to bf16, by AVX-512, bit-equal to numerics/fp8.hpp on every input.
+// fp32 to fp8 by AVX-512 and AVX2, and E4M3 to bf16 by AVX-512, bit-equal to numerics/fp8.hpp on every input.
 // They return how many elements they did; the rest, and other targets, take the plain loops.
 #pragma once
 
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
 #include "host/kernels/base.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
+
+#if defined(__AVX2__)
+
+// 32 numbers from 0 to 255 as bytes. Packing works within 128 bits.
+MP_ISA_INLINE void store_bytes(const __m256i (&words)[4], uint8_t* to) {
+    const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]),
+                                              _mm256_packs_epi32(words[2], words[3]));
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(bytes, order));
+}
+
+#endif
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 
@@ -108,6 +120,71 @@ MP_ISA_INLINE int e4m3_to_bf16_vector(const void* source, void* destination, int
     return i;
 }
 
+#elif defined(__AVX2__)
+
+// As EncodeVector above; kSign: which bit of a code the sign is. The caller's rounding mode is the default one
+// (process/float_environment.hpp).
+template <int kMantissaBits, int kMinExponent, int kSign> struct EncodeVector {
+    static constexpr int kDrop = 23 - kMantissaBits;
+    static constexpr int kSmallest = (127 + kMinExponent) << 23;
+
+    // 8 codes as words of 32 bits; of a NaN the limit's. is_nan: raised.
+    static MP_ISA_INLINE __m256i encode(__m256 x, float limit, __m256& is_nan) {
+        is_nan = _mm256_or_ps(is_nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+        const __m256 sign = _mm256_set1_ps(-0.0F);
+        // The second where the first is a NaN.
+        const __m256 magnitude = _mm256_min_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(limit));
+        const __m256i binade = _mm256_max_epi32(
+            _mm256_and_si256(_mm256_castps_si256(magnitude), _mm256_set1_epi32(0x7f800000)),
+            _mm256_set1_epi32(kSmallest));
+        const __m256i magic = _mm256_add_epi32(binade, _mm256_set1_epi32(kDrop << 23));
+        const __m256i sum =
+            _mm256_castps_si256(_mm256_add_ps(magnitude, _mm256_castsi256_ps(magic)));
+        const __m256i number = _mm256_sub_epi32(_mm256_srli_epi32(binade, kDrop),
+                                                _mm256_set1_epi32(kSmallest >> kDrop));
+        const __m256i code =
+            _mm256_and_si256(_mm256_add_epi32(sum, number), _mm256_set1_epi32((1 << kSign) - 1));
+        const __m256i upper =
+            _mm256_srli_epi32(_mm256_castps_si256(_mm256_and_ps(sign, x)), 31 - kSign);
+        return _mm256_or_si256(code, upper);
+    }
+
+    // How many it did: up to a NaN, which the plain loop does.
+    static MP_ISA_INLINE int encode(const void* source, float limit, void* destination, int n) {
+        const float* from = static_cast<const float*>(source);
+        uint8_t* to = static_cast<uint8_t*>(destination);
+        int i = 0;
+        for (; i + 32 <= n; i += 32) {
+            __m256i words[4];
+            __m256 is_nan = _mm256_setzero_ps();
+            for (int j = 0; j < 4; ++j) {
+                words[j] = encode(_mm256_loadu_ps(from + i + 8 * j), limit, is_nan);
+            }
+            if (__builtin_expect(_mm256_movemask_ps(is_nan), 0) != 0) {
+                break;
+            }
+            store_bytes(words, to + i);
+        }
+        return i;
+    }
+};
+
+template <DType kFp8, bool kSaturate>
+MP_ISA_INLINE int encode_fp8_vector(const void* source, void* destination, int n) {
+    if constexpr (kFp8 == DType::fp8_e4m3) {
+        return EncodeVector<3, -6, 7>::encode(source, kSaturate ? numerics::kE4m3Max : 480.0F,
+                                              destination, n);
+    } else {
+        return EncodeVector<2, -14, 7>::encode(source, kSaturate ? numerics::kE5m2Max : 65536.0F,
+                                               destination, n);
+    }
+}
+// A code a byte.
+MP_ISA_INLINE int encode_e2m1_vector(const float* source, uint8_t* destination, int n) {
+    return EncodeVector<1, 0, 3>::encode(source, numerics::kE2m1Max, destination, n);
+}
+MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
+
 #else
 
 template <DType kFp8, bool kSaturate> MP_ISA_INLINE int encode_fp8_vector(const void*, void*, int) {
@@ -115,6 +192,10 @@ template <DType kFp8, bool kSaturate> MP_ISA_INLINE int encode_fp8_vector(const 
 }
 MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
 
+#endif
+
+#if !defined(__AVX2__) || defined(__AVX512F__)
+MP_ISA_INLINE int encode_e2m1_vector(const float*, uint8_t*, int) { return 0; }
 #endif
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE
