@@ -134,11 +134,12 @@ inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<
 inline std::vector<unsigned char> bytes_of(mp_tensor* tensor) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
-    std::size_t bytes = mp_dtype_size(desc.dtype);
+    const std::size_t size = mp_dtype_size(desc.dtype);
+    std::size_t count = 1;
     for (int32_t i = 0; i < desc.ndim; ++i) {
-        bytes *= static_cast<std::size_t>(desc.shape[i]);
+        count *= static_cast<std::size_t>(desc.shape[i]);
     }
-    std::vector<unsigned char> data(bytes);
+    std::vector<unsigned char> data(size != 0 ? count * size : (count + 1) / 2); // or two a byte
     EXPECT_TRUE(succeeded(mp_tensor_read(tensor, nullptr, data.data(), data.size())));
     return data;
 }
