@@ -40,8 +40,9 @@ void check_format(const Role& role, const StepArray& a, int64_t count, const cha
     if (has_blocks(a.coding) && a.scale_inv == nullptr && count > 0) {
         fail(Code::null_argument, "%s: %s is in blocks but its scales are NULL", name, role.name);
     }
-    const int64_t scale_size = dtype_size(scale_grid(format).dtype);
-    if (!is_aligned(a.scale_inv, scale_size)) {
+    const ScaleGrid scales = scale_grid(format);
+    const int64_t scale_size = dtype_size(scales.dtype);
+    if (scales.exists() && !is_aligned(a.scale_inv, scale_size)) {
         fail(Code::invalid_argument, "%s: the scale of %s at %p is not aligned to %lld bytes", name,
              role.name, a.scale_inv, static_cast<long long>(scale_size));
     }

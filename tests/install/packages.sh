@@ -63,7 +63,7 @@ use_part() {
     # Everything optional is missing: no failure, and a reason for each.
     mixedprec info | tee "$work/info"
     says "$work/info" '^onednn .*cannot open' '^topology .*cannot open' '^cuda +no +module .* was not found' \
-        '^hip +no +module .* was not found' '^MPI +no +module .* was not found' '^NCCL +no +module .* was not found' \
+        '^hip +no +module .* was not found' '^MPI +no +module .* was not found' '^NCCL +no +as for cuda' \
         '^Self-test: [0-9]+ checks passed'
     mixedprec info --json > "$work/info.json"
     says "$work/info.json" '"onednn": ".*cannot open' '"text": "module libmixedprec-cuda.so was not found' \

@@ -361,7 +361,7 @@ fn products() {
     Gemm::new(&context, &into_codes).unwrap().run(&biased(&made)).unwrap();
     assert_eq!(made.to_bytes().unwrap(), expected.to_bytes().unwrap());
     let bare = GemmOptions { quant_d: None, ..into_codes };
-    assert_eq!(kind(Gemm::new(&context, &bare).unwrap().run(&biased(&made))), ErrorKind::InvalidDtype);
+    assert_eq!(kind(Gemm::new(&context, &bare).unwrap().run(&biased(&made))), ErrorKind::InvalidDType);
     let unknown = GemmOptions { implementation: Some("warp".to_owned()), ..options };
     assert_eq!(kind(Gemm::new(&context, &unknown).map(drop)), ErrorKind::UnknownName);
 }
