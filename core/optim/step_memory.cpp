@@ -20,7 +20,7 @@ struct Role {
 std::string formats_for(FormatRoles role) {
     std::string names;
     AllFormats::for_each([&](auto format) {
-        constexpr FormatId one = decltype(format)::kFormat;
+        const FormatId one = decltype(format)::kFormat;
         if ((format_roles(one) & role) != 0) {
             names.append(names.empty() ? "" : ", ").append(format_name(one));
         }

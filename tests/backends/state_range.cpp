@@ -20,7 +20,7 @@ constexpr int kLastDecade = 38;
 std::vector<FormatId> state_formats() {
     std::vector<FormatId> formats;
     AllFormats::for_each([&](auto of) {
-        constexpr FormatId format = decltype(of)::kFormat;
+        const FormatId format = decltype(of)::kFormat;
         if ((format_roles(format) & kForState) != 0) {
             formats.push_back(format);
         }

@@ -311,7 +311,7 @@ TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
 TEST(ScaledRecipe, KeysOfferEveryFormatOfTheTable) {
     const auto expect_formats = [](const char* key, FormatRoles role) {
         AllFormats::for_each([&](auto format) {
-            constexpr FormatId one = decltype(format)::kFormat;
+            const FormatId one = decltype(format)::kFormat;
             // Gradients of others may come in scaled bf16; the library makes none.
             if ((format_roles(one) & role) != 0 && one != FormatId::bf16_scaled) {
                 EXPECT_NO_THROW({

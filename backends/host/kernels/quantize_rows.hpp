@@ -231,7 +231,7 @@ template <bool kColumns>
 MP_ISA_FUNCTION void quantize_panels(const QuantizeJob& job, const QuantizeRegion& region,
                                      numerics::QuantStats& stats) {
     const QuantizeOne& op = *job.op;
-    const auto size = static_cast<int>(dtype_size(op.code_type()));
+    const int size = op.code_type() == DType::fp16 ? 2 : 1;
     const int64_t end_row = region.first_row + region.rows;
     const int64_t end_column = region.first_column + region.columns;
     CodePanel& panel = static_cast<QuantizeScratch*>(job.scratch)->panel;
