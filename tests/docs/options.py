@@ -244,9 +244,9 @@ class Page:
         else:
             struct, field = name.split(".")
             actual = getattr(getattr(capi, struct)(), field)
-            if struct == "mp_param_group_desc" and actual == 0 and self.library:
-                actual = self.library.usual(field, actual)
             actual = actual if isinstance(actual, (int, float)) else "NULL"  # no initializer sets a pointer
+            if struct == "mp_param_group_desc" and actual == 0 and not values[0].startswith("MP_"):
+                actual = self.library.usual(field, actual) if self.library else values[0]
             if values[0].startswith("MP_"):
                 values[0] = str(getattr(capi, values[0], "no constant"))
         if plain(values[0]) != plain(str(actual)):
