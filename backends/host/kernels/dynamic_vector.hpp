@@ -262,21 +262,12 @@ template <bool kSigned> struct Dynamic8Vector {
         }
         const Lines t = load_lines();
         const __m256 inverse = _mm256_set1_ps(1.0F / scale);
-        int i = 0;
-        for (; i + 32 <= n; i += 32) {
-            __m256i words[4];
-            uint32_t doubtful = 0;
-            for (int j = 0; j < 4; ++j) {
-                int doubt = 0;
-                words[j] = codes_of(t, _mm256_loadu_ps(values + i + 8 * j), inverse, doubt);
-                doubtful |= static_cast<uint32_t>(doubt) << (8 * j);
-            }
-            store_bytes(words, codes + i);
-            if (__builtin_expect(static_cast<int>(doubtful != 0), 0) != 0) {
-                settle_codes<Coding::dynamic8, kSigned>(values + i, scale, codes + i, doubtful);
-            }
-        }
-        return i;
+        return encode_by_32(
+            values, codes, n,
+            [&](__m256 x, int& doubt) MP_INLINED { return codes_of(t, x, inverse, doubt); },
+            [&](int i, uint32_t lanes) MP_INLINED {
+                settle_codes<Coding::dynamic8, kSigned>(values + i, scale, codes + i, lanes);
+            });
     }
 };
 

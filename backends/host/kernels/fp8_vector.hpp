@@ -21,6 +21,28 @@ MP_ISA_INLINE void store_bytes(const __m256i (&words)[4], uint8_t* to) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(bytes, order));
 }
 
+// Codes of a byte, 32 at a time: codes_of(x, doubt) gives 8 as words and a bit for each that it is not sure of, settle(i, lanes)
+// finds those. Returns how many it did.
+template <class CodesOf, class Settle>
+MP_ISA_INLINE int encode_by_32(const float* values, uint8_t* codes, int n, const CodesOf& codes_of,
+                               const Settle& settle) {
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256i words[4];
+        uint32_t doubtful = 0;
+        for (int j = 0; j < 4; ++j) {
+            int doubt = 0;
+            words[j] = codes_of(_mm256_loadu_ps(values + i + 8 * j), doubt);
+            doubtful |= static_cast<uint32_t>(doubt) << (8 * j);
+        }
+        store_bytes(words, codes + i);
+        if (__builtin_expect(static_cast<int>(doubtful != 0), 0) != 0) {
+            settle(i, doubtful);
+        }
+    }
+    return i;
+}
+
 #endif
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
