@@ -81,7 +81,7 @@ typedef struct mp_gemm_desc {
 #define MP_GEMM_DESC_INIT                                                                          \
     {                                                                                              \
         sizeof(mp_gemm_desc), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0, 0, 0, 0, 0, 0,   \
-            0, 0, 0, 0, 0, 0, NULL, NULL                                                               \
+            0, 0, 0, 0, 0, 0, NULL, NULL                                                           \
     }
 
 /* What one run works on. Tensors as for mp_gemm_run; those that the plan does not need are NULL. */
@@ -96,7 +96,7 @@ typedef struct mp_gemm_args {
     const mp_tensor* scale_a;    /* of scale_a_dtype; NULL: those of a quantized a */
     const mp_tensor* scale_b;    /* likewise */
     const mp_tensor* multiply_d; /* fp8 D without quant_d: fp32, one element; NULL: 1 */
-    mp_tensor* amax_d; /* likewise; becomes the maximum of itself and of |d|; or NULL */
+    mp_tensor* amax_d;           /* likewise; becomes the maximum of itself and of |d|; or NULL */
 } mp_gemm_args;
 
 #define MP_GEMM_ARGS_INIT                                                                          \
