@@ -31,10 +31,7 @@ void add_arrays(MemoryRanges& ranges, Segments segments, const char* name, Use u
     for (std::size_t i = 0; i < segments.size(); ++i) {
         const StepArray& a = array_of(segments[i]);
         if (a.scale_inv != nullptr) {
-            const FormatId format = a.format();
-            ranges.add(a.scale_inv,
-                       bytes_of(scale_grid(format).dtype, scale_count(format, segments[i].count)),
-                       i);
+            ranges.add(a.scale_inv, scale_bytes(a.format(), segments[i].count), i);
         }
     }
 }

@@ -131,13 +131,10 @@ struct Writes {
         note_write(values, static_cast<std::size_t>(count) * sizeof(T), by_graph);
     }
     void array(const StepArray& array, int64_t count) const noexcept {
-        const FormatId format = array.format();
         note_write(array.data,
                    static_cast<std::size_t>(code_bytes(array.coding, array.dtype, count)),
                    by_graph);
-        note_write(array.scale_inv,
-                   static_cast<std::size_t>(
-                       bytes_of(scale_grid(format).dtype, scale_count(format, count))),
+        note_write(array.scale_inv, static_cast<std::size_t>(scale_bytes(array.format(), count)),
                    by_graph);
     }
 

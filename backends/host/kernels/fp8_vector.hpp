@@ -142,6 +142,9 @@ MP_ISA_INLINE int e4m3_to_bf16_vector(const void* source, void* destination, int
     return i;
 }
 
+// quantize_vector.hpp has its own.
+MP_ISA_INLINE int encode_e2m1_vector(const float*, uint8_t*, int) { return 0; }
+
 #elif defined(__AVX2__)
 
 // As EncodeVector above; kSign: which bit of a code the sign is. The caller's rounding mode is the default one
@@ -212,12 +215,9 @@ MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
 template <DType kFp8, bool kSaturate> MP_ISA_INLINE int encode_fp8_vector(const void*, void*, int) {
     return 0;
 }
+MP_ISA_INLINE int encode_e2m1_vector(const float*, uint8_t*, int) { return 0; }
 MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
 
-#endif
-
-#if !defined(__AVX2__) || defined(__AVX512F__)
-MP_ISA_INLINE int encode_e2m1_vector(const float*, uint8_t*, int) { return 0; }
 #endif
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

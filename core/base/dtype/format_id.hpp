@@ -145,10 +145,12 @@ constexpr FormatId state_format(FormatId format, int64_t count, int64_t smallest
 constexpr int64_t scale_count(FormatId format, int64_t count) {
     return scale_grid(format).count(1, count);
 }
+constexpr int64_t scale_bytes(FormatId format, int64_t count) {
+    return bytes_of(scale_grid(format).dtype, scale_count(format, count));
+}
 // Bytes of so many numbers in one tensor, its scales included.
 constexpr int64_t format_bytes(FormatId format, int64_t count) {
-    return code_bytes(format, count) +
-           bytes_of(scale_grid(format).dtype, scale_count(format, count));
+    return code_bytes(format, count) + scale_bytes(format, count);
 }
 
 template <FormatId kId> struct FormatConstant {
