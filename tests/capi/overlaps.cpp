@@ -139,6 +139,42 @@ Call dequantize(mp_context* context) {
             }};
 }
 
+Call copy(mp_context* context) {
+    return {"mp_tensor_copy",
+            {{"source", kWide, false}, {"destination", kWide, true}},
+            [=](const Pointers& at) {
+                return mp_tensor_copy(matrix(context, at[0]), nullptr, matrix(context, at[1]));
+            }};
+}
+
+// Of codes and their scales by rows. What a source reads may not meet either: a tensor's pieces are apart.
+Call copy_quantized(mp_context* context) {
+    const auto wrapped = [=](char* codes, char* scale, char* amax, mp_tensor** out) {
+        const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP8_E4M3, {kSide, kSide});
+        mp_quant_desc quant = MP_QUANT_DESC_INIT;
+        quant.scaling = MP_SCALING_ROW;
+        return mp_tensor_wrap_quantized(context, &desc, &quant, codes, scale, as(amax), nullptr,
+                                        nullptr, out);
+    };
+    return {"mp_tensor_copy of codes",
+            {{"source", kWide / 4, true},
+             {"source's scale_inv", kSide * 4, true},
+             {"source's amax", 4, true},
+             {"destination", kWide / 4, true},
+             {"destination's scale_inv", kSide * 4, true},
+             {"destination's amax", 4, true}},
+            [=](const Pointers& at) {
+                mp_tensor* raw[2] = {nullptr, nullptr};
+                const mp_status first = wrapped(at[0], at[1], at[2], &raw[0]);
+                const Tensor source(raw[0]);
+                const mp_status second = wrapped(at[3], at[4], at[5], &raw[1]);
+                const Tensor destination(raw[1]);
+                return first < 0    ? first
+                       : second < 0 ? second
+                                    : mp_tensor_copy(source, nullptr, destination);
+            }};
+}
+
 Call amax(mp_context* context) {
     return {
         "mp_tensor_amax", {{"tensor", kWide, false}, {"amax", 4, true}}, [=](const Pointers& at) {
@@ -248,12 +284,9 @@ TEST(Overlaps, EveryTwoArgumentsOfACallOnTensorsAndPointers) {
     const Context context = make_context(1);
     const Arena arena;
     cases = 0;
-    std::vector<Call> calls = {quantize(context, false),
-                               quantize(context, true),
-                               dequantize(context),
-                               amax(context),
-                               cast(context),
-                               gemm(context)};
+    std::vector<Call> calls = {
+        quantize(context, false), quantize(context, true), dequantize(context), copy(context),
+        copy_quantized(context),  amax(context),           cast(context),       gemm(context)};
     for (const int how : {0, 1, 2}) {
         for (const bool hyper : {false, true}) {
             for (const bool zero_grad : {false, true}) {
