@@ -11,9 +11,9 @@ namespace mp::backends::cuda {
 namespace {
 
 // One operand as stored, from its first to its last element.
-struct Operand {
-    Operand(const GemmDesc& d, const ScaleGrid& scales, DType codes, const Extent& stored,
-            int64_t leading, int64_t batch_stride)
+struct StoredOperand {
+    StoredOperand(const GemmDesc& d, const ScaleGrid& scales, DType codes, const Extent& stored,
+                  int64_t leading, int64_t batch_stride)
         : grid(scales), dtype(codes), extent(stored),
           count((d.batch_count - 1) * batch_stride + (stored.rows - 1) * leading + stored.columns) {
     }
@@ -23,10 +23,10 @@ struct Operand {
     int64_t count;
 };
 
-Operand operand_a(const GemmDesc& d) {
+StoredOperand operand_a(const GemmDesc& d) {
     return {d, d.scale_a, d.dtype_a, stored_a(d), d.lda, d.batch_stride_a};
 }
-Operand operand_b(const GemmDesc& d) {
+StoredOperand operand_b(const GemmDesc& d) {
     return {d, d.scale_b, d.dtype_b, stored_b(d), d.ldb, d.batch_stride_b};
 }
 
@@ -39,8 +39,8 @@ GemmDesc wide(const GemmDesc& codes) {
 }
 
 // The whole operand, with what is between its rows.
-Status dequantize(CudaDevice& device, CudaQueue& queue, const Operand& from, const void* codes,
-                  const void* scales, const TensorRef& to) noexcept {
+Status dequantize(CudaDevice& device, CudaQueue& queue, const StoredOperand& from,
+                  const void* codes, const void* scales, const TensorRef& to) noexcept {
     const TensorRef source = {const_cast<void*>(codes), from.count, from.dtype};
     if (!from.grid.exists()) {
         return convert(device, queue, source, to);
@@ -60,7 +60,7 @@ Status dequantize(CudaDevice& device, CudaQueue& queue, const Operand& from, con
                                reason.c_str());
 }
 
-std::size_t part_bytes(const Operand& operand, DType dtype) {
+std::size_t part_bytes(const StoredOperand& operand, DType dtype) {
     return static_cast<std::size_t>(operand.count * dtype_size(dtype) + 255) / 256 * 256;
 }
 
@@ -94,8 +94,8 @@ Status DequantizedPlan::make(const CudaDevice& device, const GemmDesc& desc,
 Status DequantizedPlan::run(CudaDevice& device, CudaQueue& queue,
                             const GemmBuffers& buffers) noexcept {
     const DType dtype = wide(desc_).dtype_a;
-    const Operand a = operand_a(desc_);
-    const Operand b = operand_b(desc_);
+    const StoredOperand a = operand_a(desc_);
+    const StoredOperand b = operand_b(desc_);
     ScratchMemory scratch(queue);
     if (Status status = scratch.take(part_bytes(a, dtype) + part_bytes(b, dtype)); !status.ok()) {
         return status;

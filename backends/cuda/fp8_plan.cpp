@@ -36,8 +36,8 @@ Fp8Plan::Fp8Plan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
 }
 
 // Only what these copies need, besides vectors, which may have to be copied for their address.
-Fp8Plan::Parts Fp8Plan::parts_of(uint32_t copies) const noexcept {
-    Parts parts;
+Fp8Plan::ScratchOffsets Fp8Plan::offsets_of(uint32_t copies) const noexcept {
+    ScratchOffsets parts;
     const auto part = [&parts](bool is_needed, int64_t bytes) {
         const std::size_t at = parts.bytes;
         parts.bytes += is_needed ? static_cast<std::size_t>(up(bytes, kPart)) : 0;
@@ -200,7 +200,7 @@ Status Fp8Plan::choose(uint32_t copies) noexcept {
                : status;
 }
 
-Status Fp8Plan::bring_vectors(CudaDevice& device, CudaQueue& queue, const Parts& parts,
+Status Fp8Plan::bring_vectors(CudaDevice& device, CudaQueue& queue, const ScratchOffsets& parts,
                               char* scratch, GemmBuffers& buffers) const noexcept {
     const GemmDesc& d = desc_;
     Status status;
@@ -237,7 +237,7 @@ Status Fp8Plan::bring_vectors(CudaDevice& device, CudaQueue& queue, const Parts&
 Status Fp8Plan::bring_in(CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
                          GemmBuffers& buffers) noexcept {
     const GemmDesc& d = desc_;
-    const Parts parts = parts_of(copies);
+    const ScratchOffsets parts = offsets_of(copies);
     Status status;
     const auto arrange = [&](const void*& codes, std::size_t part, int64_t stride, bool turned,
                              int64_t rows, int64_t padded_rows) {
@@ -328,7 +328,7 @@ Status Fp8Plan::run(CudaDevice& device, CudaQueue& queue, const GemmBuffers& buf
         return chosen;
     }
     ScratchMemory scratch(queue);
-    if (Status status = scratch.take(parts_of(copies).bytes); !status.ok()) {
+    if (Status status = scratch.take(offsets_of(copies).bytes); !status.ok()) {
         return status;
     }
     GemmBuffers brought = buffers;

@@ -25,14 +25,14 @@ class Fp8Plan final : public Plan {
     enum Copy : uint32_t { kCopyA = 1, kCopyB = 2, kCopyD = 4, kCopies = 8 };
 
     // Offsets of the scratch memory's parts.
-    struct Parts {
+    struct ScratchOffsets {
         std::size_t a = 0, b = 0, d = 0, bias = 0, scale_a = 0, scale_b = 0, amax = 0, bytes = 0;
     };
 
     Fp8Plan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept;
     Status describe() noexcept;
     Status describe_product() noexcept;
-    [[nodiscard]] Parts parts_of(uint32_t copies) const noexcept;
+    [[nodiscard]] ScratchOffsets offsets_of(uint32_t copies) const noexcept;
     [[nodiscard]] uint32_t copies_for(const GemmBuffers& buffers) const noexcept;
     Status set_strides(uint32_t copies) noexcept;
     Status set_pointers(const GemmBuffers& buffers) noexcept;
@@ -44,8 +44,8 @@ class Fp8Plan final : public Plan {
     Status choose(uint32_t copies) noexcept;
     Status bring_in(CudaDevice& device, CudaQueue& queue, uint32_t copies, char* scratch,
                     GemmBuffers& buffers) noexcept;
-    Status bring_vectors(CudaDevice& device, CudaQueue& queue, const Parts& parts, char* scratch,
-                         GemmBuffers& buffers) const noexcept;
+    Status bring_vectors(CudaDevice& device, CudaQueue& queue, const ScratchOffsets& parts,
+                         char* scratch, GemmBuffers& buffers) const noexcept;
     Status bring_addend(CudaDevice& device, CudaQueue& queue, uint32_t copies,
                         GemmBuffers& buffers) const noexcept;
     Status multiply(CudaQueue& queue, uint32_t copies, const GemmBuffers& buffers) noexcept;

@@ -242,8 +242,8 @@ Status CublasLtPlan::choose(const GemmBuffers& buffers, Use& use) noexcept {
     return status;
 }
 
-CublasLtPlan::Parts CublasLtPlan::parts_of(const Use& use) const noexcept {
-    Parts parts;
+CublasLtPlan::ScratchOffsets CublasLtPlan::offsets_of(const Use& use) const noexcept {
+    ScratchOffsets parts;
     const auto part = [&parts](bool is_needed, int64_t elements, DType dtype) {
         const std::size_t at = parts.bytes;
         const auto bytes = static_cast<std::size_t>(elements * dtype_size(dtype));
@@ -264,7 +264,7 @@ Status CublasLtPlan::bring_in(CudaDevice& device, CudaQueue& queue, const Use& u
                               GemmBuffers& buffers) const noexcept {
     const GemmDesc& g = direct_.desc;
     const GemmDesc& p = packed_.desc;
-    const Parts parts = parts_of(use);
+    const ScratchOffsets parts = offsets_of(use);
     Status status;
     if (use.form == &packed_) {
         status = enqueue_copy(queue,
@@ -317,7 +317,7 @@ Status CublasLtPlan::run(CudaDevice& device, CudaQueue& queue,
         return status;
     }
     ScratchMemory scratch(queue);
-    if (Status status = scratch.take(parts_of(use).bytes); !status.ok()) {
+    if (Status status = scratch.take(offsets_of(use).bytes); !status.ok()) {
         return status;
     }
     GemmBuffers brought = buffers;

@@ -47,7 +47,7 @@ class CublasLtPlan final : public Plan {
         Alignment alignment = k256;
     };
     // Offsets of the scratch memory's parts.
-    struct Parts {
+    struct ScratchOffsets {
         std::size_t a = 0, b = 0, d = 0, bias = 0, bytes = 0;
     };
 
@@ -55,7 +55,7 @@ class CublasLtPlan final : public Plan {
     [[nodiscard]] bool converts_bias() const noexcept;
     [[nodiscard]] Alignment alignment_of(const GemmBuffers& buffers) const noexcept;
     Status choose(const GemmBuffers& buffers, Use& use) noexcept;
-    [[nodiscard]] Parts parts_of(const Use& use) const noexcept;
+    [[nodiscard]] ScratchOffsets offsets_of(const Use& use) const noexcept;
     Status bring_in(CudaDevice& device, CudaQueue& queue, const Use& use, char* scratch,
                     GemmBuffers& buffers) const noexcept;
     Status take_out(CudaQueue& queue, const void* from, void* to) const noexcept;

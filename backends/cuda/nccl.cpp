@@ -37,7 +37,7 @@ class StreamDevice final : public comm::NcclDevice {
         if (is_abandoned_ || stream_ == nullptr) {
             return;
         }
-        for (const Block& block : blocks_) {
+        for (const PinnedBlock& block : blocks_) {
             (void)cudaFree(block.device);
             (void)cudaFreeHost(block.pinned);
         }
@@ -69,7 +69,7 @@ class StreamDevice final : public comm::NcclDevice {
 
     Status allocate(int64_t bytes, void** device, void** pinned) noexcept override {
         const std::lock_guard lock(mutex_);
-        for (Block& block : blocks_) {
+        for (PinnedBlock& block : blocks_) {
             if (block.is_free && block.bytes >= bytes) {
                 block.is_free = false;
                 *device = block.device;
@@ -82,7 +82,7 @@ class StreamDevice final : public comm::NcclDevice {
         } catch (const std::exception&) {
             return Status::error(Code::out_of_memory, "no memory for a staging block");
         }
-        Block block;
+        PinnedBlock block;
         block.bytes = bytes;
         const auto size = static_cast<std::size_t>(bytes);
         Status status = cuda_status(cudaMalloc(&block.device, size), "cudaMalloc");
@@ -100,7 +100,7 @@ class StreamDevice final : public comm::NcclDevice {
 
     void release(void* device, void* /*pinned*/) noexcept override {
         const std::lock_guard lock(mutex_);
-        for (Block& block : blocks_) {
+        for (PinnedBlock& block : blocks_) {
             block.is_free = block.is_free || block.device == device;
         }
     }
@@ -138,7 +138,7 @@ class StreamDevice final : public comm::NcclDevice {
     }
 
   private:
-    struct Block {
+    struct PinnedBlock {
         int64_t bytes = 0;
         void* device = nullptr;
         void* pinned = nullptr;
@@ -161,7 +161,7 @@ class StreamDevice final : public comm::NcclDevice {
     cudaStream_t stream_ = nullptr;
     std::atomic<bool> is_abandoned_{false};
     std::mutex mutex_; // of the blocks
-    std::vector<Block> blocks_;
+    std::vector<PinnedBlock> blocks_;
 };
 
 Status missing() noexcept {

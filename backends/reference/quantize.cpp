@@ -13,11 +13,11 @@ using numerics::BlockScale;
 using numerics::QuantStats;
 
 // Rows first_row ... and columns first_column ... up to the ends, which are not included.
-struct Block {
+struct BlockExtent {
     int64_t first_row, end_row, first_column, end_column;
 };
 
-Block block_at(const QuantizeOne& op, int64_t block_row, int64_t block_column) {
+BlockExtent block_at(const QuantizeOne& op, int64_t block_row, int64_t block_column) {
     const auto end = [](int64_t first, int64_t extent, int64_t size) {
         return extent == 0 || first + extent > size ? size : first + extent;
     };
@@ -27,7 +27,7 @@ Block block_at(const QuantizeOne& op, int64_t block_row, int64_t block_column) {
             end(column, op.grid().block_columns, op.source.columns)};
 }
 
-float amax_of(const QuantizeOne& op, const Block& block) {
+float amax_of(const QuantizeOne& op, const BlockExtent& block) {
     uint32_t largest = 0;
     for (int64_t row = block.first_row; row < block.end_row; ++row) {
         for (int64_t column = block.first_column; column < block.end_column; ++column) {
@@ -41,7 +41,8 @@ float amax_of(const QuantizeOne& op, const Block& block) {
 }
 
 // By the slot once its warm-up is over, else by the block's amax.
-BlockScale scale_of(const QuantizeOne& op, const Block& block, int64_t index, float tensor_amax) {
+BlockScale scale_of(const QuantizeOne& op, const BlockExtent& block, int64_t index,
+                    float tensor_amax) {
     if (op.sink.tracking.slot != nullptr &&
         op.sink.tracking.slot->updates >= op.sink.tracking.warm_up) {
         return {op.sink.tracking.slot->multiply, 1.0F / op.sink.tracking.slot->multiply};
@@ -78,7 +79,8 @@ void quantize_at(const QuantizeOne& op, const numerics::SrKey& key, int64_t row,
     numerics::count_element(stats, op.code_type(), x, multiply, code);
 }
 
-void quantize_block(const QuantizeOne& op, const Block& block, float multiply, QuantStats& stats) {
+void quantize_block(const QuantizeOne& op, const BlockExtent& block, float multiply,
+                    QuantStats& stats) {
     const numerics::SrKey key = op.sink.rounding.key();
     for (int64_t row = block.first_row; row < block.end_row; ++row) {
         for (int64_t column = block.first_column; column < block.end_column; ++column) {
@@ -101,7 +103,7 @@ void quantize_one(const QuantizeOne& op) {
     int64_t index = 0;
     for (int64_t block_row = 0; block_row < op.grid().rows(op.source.rows); ++block_row) {
         for (int64_t column = 0; column < op.grid().columns(op.source.columns); ++column, ++index) {
-            const Block block = block_at(op, block_row, column);
+            const BlockExtent block = block_at(op, block_row, column);
             const BlockScale scale = scale_of(op, block, index, tensor_amax);
             numerics::store_from_float(op.grid().dtype, op.sink.codes.scale_inv, index,
                                        scale.scale_inv, true);

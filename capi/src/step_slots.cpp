@@ -26,22 +26,22 @@ struct SlotName {
 };
 
 // What an array of a slot is called, and may be beside elements of a type.
-struct Part {
+struct SlotArray {
     const char* name;
     const char* name_of_dtype;
     bool is_optional = true;
     bool has_blocks = true;
 };
-constexpr Part kParam = {"param", "param.dtype", false, false};
-constexpr Part kGrad = {"grad", "grad.dtype", false, false};
-constexpr Part kMaster = {"master", "master.dtype", true, false};
-constexpr Part kCompensation = {"compensation", "compensation.dtype"};
-constexpr Part kStates[MP_MAX_RULE_STATES] = {{"states[0]", "states[0].dtype"},
-                                              {"states[1]", "states[1].dtype"},
-                                              {"states[2]", "states[2].dtype"},
-                                              {"states[3]", "states[3].dtype"}};
+constexpr SlotArray kParam = {"param", "param.dtype", false, false};
+constexpr SlotArray kGrad = {"grad", "grad.dtype", false, false};
+constexpr SlotArray kMaster = {"master", "master.dtype", true, false};
+constexpr SlotArray kCompensation = {"compensation", "compensation.dtype"};
+constexpr SlotArray kStates[MP_MAX_RULE_STATES] = {{"states[0]", "states[0].dtype"},
+                                                   {"states[1]", "states[1].dtype"},
+                                                   {"states[2]", "states[2].dtype"},
+                                                   {"states[3]", "states[3].dtype"}};
 
-Coding coding_of(const mp_array& array, const Part& part) {
+Coding coding_of(const mp_array& array, const SlotArray& part) {
     const auto coding = static_cast<Coding>(array.coding);
     const bool is_remainder = coding == Coding::remainder && part.name == kMaster.name;
     if (array.coding != MP_CODING_PLAIN && !is_remainder &&
@@ -57,7 +57,7 @@ bool is_absent(const mp_array& array) {
            array.coding == MP_CODING_PLAIN;
 }
 
-void read_array(const mp_array& array, const Part& part, StepArray& out) {
+void read_array(const mp_array& array, const SlotArray& part, StepArray& out) {
     if (part.is_optional && is_absent(array)) {
         return; // as most are
     }

@@ -75,11 +75,11 @@ std::size_t OperandMemory::bytes_of(const Format& format, int64_t rows, int64_t 
                                  : quant::bytes_of_codes(format, rows, columns);
 }
 
-void OperandMemory::drop(Part& part) noexcept {
+void OperandMemory::drop(KeptBuffer& part) noexcept {
     if (part.is_captured) {
         outgrown_.push_back(std::move(part.buffer)); // array() made room
     }
-    part = Part();
+    part = KeptBuffer();
 }
 
 void OperandMemory::release() noexcept {
@@ -87,7 +87,7 @@ void OperandMemory::release() noexcept {
     drop(scales_);
 }
 
-void OperandMemory::grow(Part& part, Stream& stream, std::size_t bytes) {
+void OperandMemory::grow(KeptBuffer& part, Stream& stream, std::size_t bytes) {
     if (part.buffer.bytes() < bytes) {
         stream.refuse_capture("linear: an operand needs more memory than any before took");
         drop(part); // first, so that both are never held at once

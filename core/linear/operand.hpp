@@ -49,19 +49,19 @@ class OperandMemory {
     [[nodiscard]] std::size_t lent_bytes() const noexcept { return lent_bytes_; }
 
   private:
-    struct Part {
+    struct KeptBuffer {
         Buffer buffer;
         bool is_captured = false;
     };
-    void drop(Part& part) noexcept;
-    void grow(Part& part, Stream& stream, std::size_t bytes);
+    void drop(KeptBuffer& part) noexcept;
+    void grow(KeptBuffer& part, Stream& stream, std::size_t bytes);
     [[nodiscard]] ArrayRef place() const noexcept;
 
     Format format_; // of what was filled last
     int64_t rows_ = 0;
     int64_t columns_ = 0;
-    Part codes_;
-    Part scales_;
+    KeptBuffer codes_;
+    KeptBuffer scales_;
     std::vector<Buffer> outgrown_; // in use by graphs
     void* lent_ = nullptr;
     std::size_t lent_bytes_ = 0;

@@ -184,7 +184,7 @@ void BlockedGemm::set_fold(PackJob& job, const LineScales& scales, const float* 
 }
 
 // For the step along k that starts there.
-void BlockedGemm::set_scales(const Run& run, const Block& block, int64_t k, bool is_last,
+void BlockedGemm::set_scales(const Run& run, const OutputBlock& block, int64_t k, bool is_last,
                              MultiplyJob& job) const noexcept {
     if (run.scales_a == nullptr || run.folds_scales || (block_k_ == 0 && !is_last)) {
         return;
@@ -197,7 +197,8 @@ void BlockedGemm::set_scales(const Run& run, const Block& block, int64_t k, bool
     job.scale_stride_b = scales_b_.stride();
 }
 
-void BlockedGemm::finish(const Run& run, const Block& block, const float* sums) const noexcept {
+void BlockedGemm::finish(const Run& run, const OutputBlock& block,
+                         const float* sums) const noexcept {
     FinishJob job = finish_job(desc_, run.buffers, block.batch, block.row, block.column);
     job.sums = sums;
     job.stride = grid_.columns;
@@ -207,8 +208,8 @@ void BlockedGemm::finish(const Run& run, const Block& block, const float* sums) 
     raise_amax(run.buffers.amax_d, job.amax);
 }
 
-BlockedGemm::Block BlockedGemm::block_at(int64_t index) const noexcept {
-    Block block{};
+BlockedGemm::OutputBlock BlockedGemm::block_at(int64_t index) const noexcept {
+    OutputBlock block{};
     block.batch = index / grid_.blocks();
     block.row = index % grid_.blocks() / grid_.column_blocks * grid_.rows;
     block.column = index % grid_.column_blocks * grid_.columns;
@@ -218,7 +219,7 @@ BlockedGemm::Block BlockedGemm::block_at(int64_t index) const noexcept {
 }
 
 void BlockedGemm::compute_block(const Run& run, int64_t index, char* scratch) const noexcept {
-    const Block block = block_at(index);
+    const OutputBlock block = block_at(index);
     auto* a = reinterpret_cast<uint32_t*>(scratch);
     auto* own_b = reinterpret_cast<uint32_t*>(scratch + b_at_);
     auto* sums = reinterpret_cast<float*>(scratch + sums_at_);

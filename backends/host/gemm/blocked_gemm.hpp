@@ -37,7 +37,7 @@ class BlockedGemm final : public HostGemm {
 
   private:
     struct Run; // what one run works with
-    struct Block {
+    struct OutputBlock {
         int64_t batch, row, column, rows, columns;
     };
 
@@ -48,7 +48,7 @@ class BlockedGemm final : public HostGemm {
     }
     [[nodiscard]] int64_t depth_from(int64_t k) const noexcept;
     [[nodiscard]] int64_t depth_steps() const noexcept;
-    [[nodiscard]] Block block_at(int64_t index) const noexcept;
+    [[nodiscard]] OutputBlock block_at(int64_t index) const noexcept;
     void pack_a(const Run& run, int64_t batch, int64_t row, int64_t rows, int64_t k,
                 uint32_t* packed) const noexcept;
     void pack_b(const Run& run, int64_t batch, int64_t column, int64_t k, uint32_t* packed,
@@ -58,10 +58,10 @@ class BlockedGemm final : public HostGemm {
     [[nodiscard]] bool folds_scales(const Run& run) const noexcept;
     void set_fold(PackJob& job, const LineScales& scales, const float* values, int64_t line,
                   int64_t k) const noexcept;
-    void set_scales(const Run& run, const Block& block, int64_t k, bool is_last,
+    void set_scales(const Run& run, const OutputBlock& block, int64_t k, bool is_last,
                     MultiplyJob& job) const noexcept;
     void compute_block(const Run& run, int64_t index, char* scratch) const noexcept;
-    void finish(const Run& run, const Block& block, const float* sums) const noexcept;
+    void finish(const Run& run, const OutputBlock& block, const float* sums) const noexcept;
 
     GemmDesc desc_;
     const PanelTable& table_;

@@ -99,7 +99,7 @@ void DecodedGemm::fill(const LineScales& scales, const void* from, float* values
 }
 
 // One stored row, in runs that have their factors beside each other.
-void DecodedGemm::decode_row(const Operand& operand, const void* codes, const float* factors,
+void DecodedGemm::decode_row(const DecodedOperand& operand, const void* codes, const float* factors,
                              int64_t row, void* out) const noexcept {
     const auto* from = static_cast<const char*>(codes) + row * operand.stride;
     auto* to = static_cast<char*>(out) + row * operand.columns * kHalf;
@@ -124,7 +124,7 @@ void DecodedGemm::decode_row(const Operand& operand, const void* codes, const fl
     }
 }
 
-void DecodedGemm::decode(ThreadPool& threads, const Operand& operand, const void* codes,
+void DecodedGemm::decode(ThreadPool& threads, const DecodedOperand& operand, const void* codes,
                          const float* factors, void* out) const noexcept {
     threads.for_each(
         operand.rows, [&](int64_t row) { decode_row(operand, codes, factors, row, out); }, kRows);

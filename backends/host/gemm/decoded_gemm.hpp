@@ -25,7 +25,7 @@ class DecodedGemm final : public HostGemm {
     Status run(const Resources& with, const GemmBuffers& buffers) const noexcept override;
 
   private:
-    struct Operand {
+    struct DecodedOperand {
         DType dtype;
         int64_t rows, columns; // as stored
         int64_t stride;
@@ -36,16 +36,16 @@ class DecodedGemm final : public HostGemm {
     explicit DecodedGemm(const GemmDesc& desc) noexcept;
     void fill(const LineScales& scales, const void* from, float* values,
               LineScales::Range& range) const noexcept;
-    void decode(ThreadPool& threads, const Operand& operand, const void* codes,
+    void decode(ThreadPool& threads, const DecodedOperand& operand, const void* codes,
                 const float* factors, void* out) const noexcept;
-    void decode_row(const Operand& operand, const void* codes, const float* factors, int64_t row,
-                    void* out) const noexcept;
+    void decode_row(const DecodedOperand& operand, const void* codes, const float* factors,
+                    int64_t row, void* out) const noexcept;
     void finish(ThreadPool& threads, const GemmBuffers& buffers, const float* sums,
                 const float* scales_a, const float* scales_b) const noexcept;
 
     GemmDesc desc_;
     int64_t block_k_;
-    Operand a_, b_;
+    DecodedOperand a_, b_;
     const PanelTable& table_;
     std::unique_ptr<HostGemm> product_;
     std::unique_ptr<BlockedGemm> fallback_; // where scales change along k

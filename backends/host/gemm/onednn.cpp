@@ -164,7 +164,7 @@ class OnednnGemm final : public HostGemm {
     Status run(const Resources& with, const GemmBuffers& buffers) const noexcept override;
 
   private:
-    struct Part {
+    struct OutputPart {
         int64_t batch, row, column, primitive;
     };
 
@@ -181,9 +181,9 @@ class OnednnGemm final : public HostGemm {
     void cut(int32_t threads) noexcept;
     [[nodiscard]] int64_t whole_parts(int64_t wanted) const noexcept;
     Status make_primitives();
-    [[nodiscard]] Part part_at(int64_t index) const noexcept;
-    Status execute(const Part& part, const GemmBuffers& buffers, const float* bias, float* result,
-                   void* scratch) const noexcept;
+    [[nodiscard]] OutputPart part_at(int64_t index) const noexcept;
+    Status execute(const OutputPart& part, const GemmBuffers& buffers, const float* bias,
+                   float* result, void* scratch) const noexcept;
     Status multiply(ThreadPool& threads, const GemmBuffers& buffers, const float* bias,
                     float* result, char* scratch) const noexcept;
     void finish(ThreadPool& threads, const GemmBuffers& buffers, const float* sums) const noexcept;
@@ -239,7 +239,7 @@ Status OnednnGemm::make_primitives() {
     return {};
 }
 
-OnednnGemm::Part OnednnGemm::part_at(int64_t index) const noexcept {
+OnednnGemm::OutputPart OnednnGemm::part_at(int64_t index) const noexcept {
     const int64_t row = index / columns_.parts % rows_.parts;
     const int64_t column = index % columns_.parts;
     const bool is_last_row = row + 1 == rows_.parts && rows_.last != rows_.size;
@@ -248,7 +248,7 @@ OnednnGemm::Part OnednnGemm::part_at(int64_t index) const noexcept {
             (is_last_row ? 1 : 0) + (is_last_column ? 2 : 0)};
 }
 
-Status OnednnGemm::execute(const Part& part, const GemmBuffers& buffers, const float* bias,
+Status OnednnGemm::execute(const OutputPart& part, const GemmBuffers& buffers, const float* bias,
                            float* result, void* scratch) const noexcept {
     const GemmDesc& d = desc_;
     const auto at = [](const void* data, int64_t element, DType dtype) {

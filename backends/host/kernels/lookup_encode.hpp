@@ -148,12 +148,12 @@ template <DType kFp8> class EncodeBytes {
     // largest: the code of what is too large.
     explicit MP_ISA_INLINE EncodeBytes(uint8_t largest) : largest_(held_bytes(largest)) {}
 
-    struct Parts {
+    struct FloatParts {
         __m512i exponent;
         __m512i mantissa; // bit 7 is the exponent's lowest
         __m512i sign;     // in bit 7; others are anything
     };
-    MP_ISA_INLINE Parts parts_of(const WordPair& x) const {
+    MP_ISA_INLINE FloatParts parts_of(const WordPair& x) const {
         const __m512i first = _mm512_add_epi16(x.first, x.first);
         const __m512i second = _mm512_add_epi16(x.second, x.second);
         return {_mm512_permutex2var_epi8(first, odd_, second),
@@ -162,7 +162,7 @@ template <DType kFp8> class EncodeBytes {
     }
 
     // base: the exponent field of number 0.
-    MP_ISA_INLINE __m512i number_of(const Parts& x, __m512i base) const {
+    MP_ISA_INLINE __m512i number_of(const FloatParts& x, __m512i base) const {
         return _mm512_min_epu8(_mm512_subs_epu8(x.exponent, base), last_);
     }
 
@@ -192,13 +192,13 @@ template <DType kFp8> class EncodeBytes {
                                               _mm512_or_si512(index, between), codes.upper);
     }
 
-    MP_ISA_INLINE __m512i with_sign(__m512i magnitude, const Parts& x) const {
+    MP_ISA_INLINE __m512i with_sign(__m512i magnitude, const FloatParts& x) const {
         return _mm512_ternarylogic_epi32(magnitude, x.sign, sign_,
                                          0xF8); // magnitude | (sign & 0x80)
     }
 
     // The codes of elements that need no more than their exponents moved, and are no NaN.
-    MP_ISA_INLINE __m512i codes_of(const Parts& x, __m512i base) const {
+    MP_ISA_INLINE __m512i codes_of(const FloatParts& x, __m512i base) const {
         const __m512i number = number_of(x, base);
         __m512i magnitude = magnitude_of(powers_, number, x.mantissa);
         const __mmask64 odd = odd_lanes(number);
@@ -209,7 +209,7 @@ template <DType kFp8> class EncodeBytes {
     }
 
     // The same with NaN among them.
-    MP_ISA_INLINE __m512i codes_of_any(const Parts& x, __m512i base) const {
+    MP_ISA_INLINE __m512i codes_of_any(const FloatParts& x, __m512i base) const {
         const __m512i codes = codes_of(x, base);
         const __mmask64 is_large =
             _mm512_cmpeq_epi8_mask(x.exponent, _mm512_set1_epi8(static_cast<char>(0xff)));
