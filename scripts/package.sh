@@ -4,7 +4,8 @@
 #     scripts/package.sh            .deb files and a .tar.gz of what is built for release, looked at by
 #                                   tests/install/hardening.py, and by lintian where it is
 #     scripts/package.sh -D...      the same, with options of the configuration, such as -DMIXEDPREC_ENABLE_CUDA=OFF
-#     scripts/package.sh source     mixedprec-VERSION.tar.gz of the commit at HEAD: the same bytes on every machine
+#     scripts/package.sh source     mixedprec-VERSION.tar.gz of the commit at HEAD, with the raw layers of the bindings: the
+#                                   same bytes on every machine
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
@@ -14,8 +15,13 @@ mkdir -p "$packages"
 version=$(sed -n 's/^project(mixedprec VERSION \([0-9.]*\) .*/\1/p' CMakeLists.txt)
 
 if [ "${1:-}" = source ]; then
+    python3 bindings/generate/generate.py
+    made=()
+    for file in $(python3 bindings/generate/generate.py --list); do
+        made+=("--prefix=mixedprec-$version/$(dirname "$file")/" "--add-file=$file")
+    done
     # git gives every file the commit's time; gzip is told to write neither a name nor a time.
-    git archive --format=tar --prefix="mixedprec-$version/" HEAD | gzip -9n > "$packages/mixedprec-$version.tar.gz"
+    git archive --format=tar "${made[@]}" --prefix="mixedprec-$version/" HEAD | gzip -9n > "$packages/mixedprec-$version.tar.gz"
     (cd "$packages" && sha256sum "mixedprec-$version.tar.gz")
     exit
 fi

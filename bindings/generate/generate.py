@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the raw layer of each language from the public headers: every function, struct, callback and constant, with
 assertions of the layout that the C compiler found (tests/abi/layout.golden). Zig needs none: it reads the headers.
+They are not kept in git: a build makes them, and a source release and the language packages carry them.
 
-usage: generate.py           write them
-       generate.py --check   compare what is there with what would be written, and each with capi/mixedprec.map
+usage: generate.py           write them beside the safe layers
+       generate.py --list    only name the files
+       generate.py --check   write nothing: compare the functions of each with capi/mixedprec.map
 """
-import difflib
+import os
 import re
 import sys
 from pathlib import Path
@@ -53,25 +55,40 @@ class Api:
         return int(self.layout.values.get(field.length, field.length)) if field.length else 0
 
 
+def write(path, text):
+    """At once, as two builds may write the same file. What is right already may lie where nothing can be written."""
+    if path.exists() and path.read_text() == text:
+        if os.access(path, os.W_OK):
+            path.touch()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_name(f"{path.name}.{os.getpid()}~")
+    half.write_text(text)
+    half.replace(path)
+
+
+def check(api, name, text, declaration):
+    symbols, declared = set(headers.map_symbols()), re.findall(declaration, text, re.M)
+    unbound, unknown = symbols - set(declared), set(declared) - symbols
+    print(f"{name}: {len(declared)} functions, {len(unbound)} unbound {sorted(unbound)}, "
+          f"{len(unknown)} not in the map {sorted(unknown)}, {len(api.structs)} structs, {len(api.constants)} constants")
+    return not unbound and not unknown and len(declared) == len(set(declared))
+
+
 def main():
-    if sys.argv[1:] not in ([], ["--check"]):
+    mode = sys.argv[1:]
+    if mode not in ([], ["--list"], ["--check"]):
         sys.exit(__doc__)
-    api, wrong = Api(), False
-    symbols = set(headers.map_symbols())
+    if mode == ["--list"]:
+        print("\n".join(f"bindings/{name}" for name, _, _ in TARGETS))
+        return 0
+    api, right = Api(), True
     for name, emit, declaration in TARGETS:
-        path, text = BINDINGS / name, emit(api)
-        if not sys.argv[1:]:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
-        there = path.read_text() if path.exists() else ""
-        wrong |= there != text
-        sys.stdout.writelines(difflib.unified_diff(there.splitlines(True), text.splitlines(True), name, "generated", n=1))
-        declared = re.findall(declaration, there, re.M)
-        unbound, unknown = symbols - set(declared), set(declared) - symbols
-        wrong |= bool(unbound or unknown or len(declared) != len(set(declared)))
-        print(f"{name}: {len(declared)} functions, {len(unbound)} unbound {sorted(unbound)}, "
-              f"{len(unknown)} not in the map {sorted(unknown)}, {len(api.structs)} structs, {len(api.constants)} constants")
-    return int(wrong)
+        if mode:
+            right &= check(api, name, emit(api), declaration)
+        else:
+            write(BINDINGS / name, emit(api))
+    return int(not right)
 
 
 if __name__ == "__main__":

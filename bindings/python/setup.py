@@ -6,6 +6,8 @@ installed."""
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import Distribution, setup
@@ -18,7 +20,11 @@ except ImportError:  # before setuptools 70.1
 
 
 def version():
-    raw = (Path(__file__).parent / "mixedprec" / "capi.py").read_text()
+    here = Path(__file__).resolve().parent
+    generator = here.parent / "generate/generate.py"
+    if generator.exists():  # a clone, where the raw layer is made from the headers
+        subprocess.run([sys.executable, generator], check=True)
+    raw = (here / "mixedprec/capi.py").read_text()
     return ".".join(re.search(rf"^MP_VERSION_{part} = (\d+)$", raw, re.M)[1] for part in ("MAJOR", "MINOR", "PATCH"))
 
 
