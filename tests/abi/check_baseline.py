@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""abidiff of the library against the committed baseline: functions may be added, nothing else may change.
-Exit code 77 (skipped) where abidiff is missing or the library has no debug information to compare.
+"""abidiff of the library against the last release's baseline: functions may be added, nothing else may change.
+Exit code 77 (skipped) where abidiff is missing, or the library has no debug information to compare.
 
-usage: check_baseline.py LIBRARY           compare
-       check_baseline.py LIBRARY --update  write the baseline: only for a release, or for additions
+usage: check_baseline.py LIBRARY          compare
+       check_baseline.py LIBRARY --write  write the baseline: at a release (scripts/abi.sh freeze)
 """
 import shutil
 import subprocess
@@ -44,13 +44,13 @@ def main():
     if ".debug_info" not in sections:
         print(f"skipped: {library} has no debug information (the preset dev has)")
         return SKIPPED
-    if "--update" in sys.argv:
+    if "--write" in sys.argv:
         write(library, headers.INCLUDE, BASELINE, headers.ROOT)
         return 0
     result = compare(BASELINE, library, headers.INCLUDE)
     print(result.stdout + result.stderr)
     print("the ABI is that of the baseline" if result.returncode == 0 else
-          "The ABI changed. If it only grew (a field at a struct's end), run scripts/update-abi-baseline.sh and say why.")
+          "The ABI is not that of the last release.")
     return 1 if result.returncode else 0
 
 

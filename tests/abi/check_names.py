@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of names and arguments in docs/abi.md, and the list of all functions there.
-
-usage: check_names.py [--update]    --update writes the list
-"""
+"""The rules of names and arguments in docs/abi.md."""
 import re
 import sys
 from pathlib import Path
@@ -12,7 +9,6 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
-LIST = headers.ROOT / "docs/functions.md"
 NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library", "linear",
          "optimizer", "queue", "recipe", "rule", "saved", "scaler", "step_plan", "status", "tensor")
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
@@ -92,25 +88,8 @@ def problems(include=headers.INCLUDE):
     return found
 
 
-def listing(functions):
-    lines = ["# All functions", "", "By object, with their arguments in order: made by `tests/abi/check_names.py --update`, from the headers.",
-             "The rules are in [abi.md](abi.md).", ""]
-    for header in sorted({f.header for f in functions}):
-        lines += [f"## {header}", "", "| function | arguments |", "|---|---|"]
-        for f in functions:
-            if f.header == header:
-                lines.append(f"| `{f.name}` | {', '.join(name for _, name in f.parameters)} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
 def main():
     found = problems()
-    text = listing(headers.functions())
-    if "--update" in sys.argv[1:]:
-        LIST.write_text(text)
-    elif not LIST.exists() or LIST.read_text() != text:
-        found.append(f"{LIST.name} is not of these headers; run {Path(__file__).name} --update")
     print("\n".join(found) or f"{len(headers.functions())} functions")
     return 1 if found else 0
 
