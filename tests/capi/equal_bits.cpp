@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The matrix of equal bits: trainings in configurations that meet every two values of two options at least once, each
-// against the plain one that the documents promise its bits of (docs/sharding.md, docs/linear.md, docs/checkpoints.md).
+// against the plain one that the documents promise its bits of (docs/sharding.md, docs/layers.md, docs/checkpoints.md).
 // Not one bit may differ: of weights, states, scales, the loss scale, the last step's norm, the loss of any micro-batch.
 //
 // What is promised of what:

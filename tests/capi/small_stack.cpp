@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls from a thread with a small stack, as Go, musl and fibers have: docs/threads.md says how much one needs.
+// Calls from a thread with a small stack, as Go, musl and fibers have: docs/abi.md says how much one needs.
 #include <pthread.h>
 
 #include "bits_training.hpp"

@@ -428,7 +428,7 @@ def main():
     problems = self_test(names, library) if arguments.self_test else []
     if library and (set(library.keys) != names.keys or set(library.presets) != names.presets - {"auto", "auto_fp8"}):
         problems.append("the library's keys or presets are not those of the headers and of tests/capi/presets.cpp")
-    pages = [Page(path, names, library) for path in sorted(PAGES.glob("*.md")) if path.name != "README.md"]
+    pages = [Page(path, names, library) for path in sorted(PAGES.glob("*.md")) if path.name not in ("README.md", "own-program.md")]
     for page in pages:
         page.check_blocks(arguments.cc)
         problems += page.problems

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Looks for sentences of more than 25 words, lines of more than 130 characters, and relative links that lead nowhere, in all
-pages. Tables, code and lists of names are no sentences.
+"""Looks for sentences of more than 25 words, lines that are too long or end too early, and relative links that lead nowhere,
+in all pages. Tables, code and lists of names are no sentences.
 
-    prose.py [PAGE...]"""
+    prose.py [--fill] [PAGE...]     --fill breaks the lines of paragraphs anew"""
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ["backends", "bindings", "core", "docs", "examples", "packaging", "tests", "tools"]
-WORDS, CHARACTERS = 25, 130
+WORDS, CHARACTERS, FILLED = 25, 130, 128
 
 
 def paragraphs(text):
@@ -74,16 +75,55 @@ def wide_lines(text):
             yield number, len(line)
 
 
+def broken_into_lines(rows):
+    """The rows of one paragraph or list item, filled up to FILLED characters. Code and links are not broken."""
+    indent, mark = re.match(r"(\s*)((?:[-*]|\d+\.) )?", rows[0]).groups(default="")
+    text = re.sub(r"`[^`]+`|\[[^\]]*\]\([^)]*\)", lambda found: found[0].replace(" ", "\0"), " ".join(row.strip() for row in rows))
+    lines = textwrap.wrap(text, FILLED, initial_indent=indent, subsequent_indent=indent + " " * len(mark),
+                          break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
+
+
+def filled(text):
+    """The page with each paragraph's lines as long as they may be."""
+    out, rows, fenced = [], [], False
+    for line in text.split("\n"):
+        is_fence = line.lstrip().startswith("```")
+        fenced ^= is_fence
+        apart = is_fence or fenced or not line.strip() or re.match(r"#|\s*\||\s*<!--", line) or (line.startswith("    ") and not rows)
+        if rows and (apart or re.match(r"\s*(?:[-*]|\d+\.) ", line)):
+            out += broken_into_lines(rows)
+            rows = []
+        if apart:
+            out.append(line)
+        else:
+            rows.append(line)
+    return "\n".join(out + (broken_into_lines(rows) if rows else []))
+
+
+def ragged_lines(text):
+    """Numbers of lines that end before they are full."""
+    for number, (line, wanted) in enumerate(zip(text.split("\n"), filled(text).split("\n")), 1):
+        if line != wanted:
+            yield number
+            return
+
+
 def main():
-    pages = [Path(page).resolve() for page in sys.argv[1:]]
+    words = [word for word in sys.argv[1:] if word != "--fill"]
+    pages = [Path(page).resolve() for page in words]
     pages = pages or sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
     errors = []
     for page in pages:
         name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+        if "--fill" in sys.argv:
+            page.write_text(filled(text), encoding="utf-8")
+            continue
         errors += [f"{name}: {error}" for error in broken_links(page, text)]
         errors += [f"{name}:{line}: {count} words: {sentence}" for line, paragraph in paragraphs(text)
                    for sentence, count in sentences(paragraph) if count > WORDS]
         errors += [f"{name}:{line}: {count} characters" for line, count in wide_lines(text)]
+        errors += [f"{name}:{line}: its paragraph is not filled; run prose.py --fill" for line in ragged_lines(text)]
     print("\n".join(errors) or f"{len(pages)} pages")
     return 1 if errors else 0
 

@@ -61,7 +61,7 @@ typedef struct mp_context_desc {
     mp_log_fn log;           /* NULL: silence */
     void* log_payload;       /* handed to log */
     /* The caller's parallel loop; NULL: threads of the library's own. A program with OpenMP needs none: libgomp and libomp
-     * are told of ours, so that theirs sleep after a loop of the program's (docs/threads.md). */
+     * are told of ours, so that theirs sleep after a loop of the program's (docs/abi.md). */
     mp_parallel_fn parallel;
     void* parallel_payload; /* handed to it */
 } mp_context_desc;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * README.md, (a): the loop over arrays of the program's own. */
+ * README.md: the macro, and the loop over arrays of the program's own. */
+#define FRAME_WITHOUT_TRY
 #include "frame.h"
+
+/* snippet: try */
 
 enum { n = 1000, steps = 30 };
 static uint16_t weights_bf16[n], grads_bf16[n], m_bf16[n], c_bf16[n];

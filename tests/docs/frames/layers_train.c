@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * README.md: the macro, and (b) and (c): a layer of a recipe, its weight in the optimizer, and a loss scale. */
+ * docs/layers.md: a layer of a recipe, its weight in the optimizer, and a loss scale. */
 #include <math.h>
-#define FRAME_WITHOUT_TRY
 #include "frame.h"
-
-/* snippet: try */
 
 enum { rows = 16, dim = 32, classes = 3 * dim };
 static float values[classes * dim], inputs[rows * dim], logits[rows * classes], biases[classes];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * README.md, (d): an optimizer that ranks share. Each rank's gradient is another; all get the same weights.
+ * docs/sharding.md: an optimizer that ranks share. Each rank's gradient is another; all get the same weights.
  * snippet run: mpirun -n 2 */
 #include "frame.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * docs/steps.md: a plan over two slices of one parameter, run three times in place of a capture and its replays. */
+ * docs/optimizers.md: a plan over two slices of one parameter, run three times in place of a capture and its replays. */
 #include "frame.h"
 
 enum { count = 2, elements = 512 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * docs/loss-spikes.md: a guard, a history, and a gradient that is not finite in the end. */
+ * docs/optimizers.md: a guard, a history, and a gradient that is not finite in the end. */
 #include "frame.h"
 #include <math.h>
 

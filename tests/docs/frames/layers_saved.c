@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * docs/linear.md: forwards in flight, and one that is computed again. dw has the bits of a plain loop. */
+ * docs/layers.md: forwards in flight, and one that is computed again. dw has the bits of a plain loop. */
 #include "frame.h"
 
 enum { micro_batches = 3, rows = 16, in = 32, out = 48 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * docs/evaluation.md: a training under delayed scaling, with validation after each step and without: the same bits. */
+ * docs/layers.md: a training under delayed scaling, with validation after each step and without: the same bits. */
 #include "frame.h"
 
 enum { ROWS = 16, SIZE = 32 };
