@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * docs/layers.md: a layer of a recipe, its weight in the optimizer, and a loss scale. */
-#include <math.h>
 #include "frame.h"
+#include <math.h>
 
 enum { rows = 16, dim = 32, classes = 3 * dim };
 static float values[classes * dim], inputs[rows * dim], logits[rows * classes], biases[classes];
