@@ -108,10 +108,12 @@ TEST(Context, ReferenceBackendCanBeAskedFor) {
     EXPECT_NE(describe(context).find("reference"), std::string::npos);
 }
 
-TEST(Context, KernelsOfAcceleratorsCanBeAskedFor) {
-    const Context context = make_context(0, "kokkos");
+TEST(Context, EveryBackendOnTheHostCanBeAskedFor) {
     const Context host = make_context(2);
-    EXPECT_EQ(computed_in(context), computed_in(host));
+    for (const char* backend : kHostBackends) {
+        const Context context = make_context(0, backend);
+        EXPECT_EQ(computed_in(context), computed_in(host)) << backend;
+    }
 }
 
 TEST(Context, UnknownBackendNamesTheOnesThereAre) {

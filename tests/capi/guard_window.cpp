@@ -56,7 +56,7 @@ struct Guarded {
 
 // watch.h: a value joins the window whether its step is taken or not, unless it is not finite.
 TEST(GuardWindow, TakesTheFiniteLossOfAStepWhoseGradientIsNotFinite) {
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         const Guarded run(backend);
         run.guard(3, 3.0, 3.0);
         (void)run.step(1.0, 1.0);
@@ -74,7 +74,7 @@ TEST(GuardWindow, TakesTheFiniteLossOfAStepWhoseGradientIsNotFinite) {
 
 // A z-score has no unit: near the ends of fp64 it is what it is near 1.
 TEST(GuardWindow, JudgesLossesOfEverySize) {
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         for (const int exponent : {-1060, -1022, -600, -300, 0, 300, 600, 1000, 1019}) {
             const Guarded run(backend);
             run.guard(3, 0.0, 3.0);

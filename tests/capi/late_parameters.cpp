@@ -80,7 +80,9 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"fp32", 0, MP_RULE_ADAMW, "host"},
     {"fp32", 0, MP_RULE_ADAM, "reference"},
+#if MP_HAS_KOKKOS
     {"fp32", 0, MP_RULE_ADAMW, "kokkos"},
+#endif
     {"fp32", MP_OPTIMIZER_OFFLOAD, MP_RULE_ADAMW, nullptr},
     {"bf16_pure_kahan", 0, MP_RULE_ADAMW, "reference"},
     {"bf16_mixed", 0, MP_RULE_ADAMW, nullptr},

@@ -267,8 +267,8 @@ struct LayerOracles : ::testing::Test {
 };
 
 TEST_F(LayerOracles, CodesAreTheOraclesAndResultsTheirProducts) {
-    for (const char* backend : {"", "reference", "kokkos"}) { // "": the usual one
-        context = make_context(0, *backend == '\0' ? nullptr : backend);
+    for (const char* backend : kHostBackends) {
+        context = make_context(0, backend);
         for (const LayerCase& layer : fixture().layers) {
             SCOPED_TRACE(layer.name + " " + backend);
             compare_layer(layer);

@@ -162,8 +162,8 @@ struct MsampSteps : ::testing::Test {
 TEST_F(MsampSteps, HaveTheBitsOfItsFormulas) {
     const std::vector<Level> levels = read_levels();
     ASSERT_EQ(levels.size(), 3U);
-    for (const char* backend : {"", "reference", "kokkos"}) { // "": the usual one
-        context = make_context(0, *backend == '\0' ? nullptr : backend);
+    for (const char* backend : kHostBackends) {
+        context = make_context(0, backend);
         for (const Level& level : levels) {
             SCOPED_TRACE(level.recipe + " " + backend);
             ASSERT_EQ(level.steps.size(), 10U);

@@ -132,7 +132,7 @@ void step_all(mp_context* context, mp_recipe* recipe, const std::vector<int>& or
 
 TEST(SharedScaler, EachSkipsByItsOwnGradientsInAnyOrder) {
     int cases = 0;
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         const Context context = make_context(1, backend);
         const Recipe recipe = make_recipe(context, "fp32");
         for (const int count : {2, 3}) {

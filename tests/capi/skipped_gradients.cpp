@@ -188,7 +188,7 @@ struct Model {
 
 TEST(SkippedGradients, AreZeroOnPointersInEveryFormat) {
     int cases = 0;
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         const Context context = make_context(2, backend);
         for (const Format& format : kFormats) {
             for (const Cause cause : kCauses) {
@@ -208,7 +208,7 @@ TEST(SkippedGradients, AreZeroOnPointersInEveryFormat) {
 }
 
 TEST(SkippedGradients, AreZeroInAnOptimizerAndOfAGroupThatIsOffAsTheyWere) {
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         for (const Format& format : {kFormats[0], kFormats[1], kFormats[2]}) {
             for (const Cause cause : kCauses) {
                 for (const uint32_t extra : {0U, MP_OPTIMIZER_OFFLOAD, MP_OPTIMIZER_CHECK_FINITE}) {
@@ -237,7 +237,7 @@ TEST(SkippedGradients, AreZeroInAnOptimizerAndOfAGroupThatIsOffAsTheyWere) {
 }
 
 TEST(SkippedGradients, AreZeroWhereTheGuardSkips) {
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         for (const bool by_loss : {false, true}) {
             SCOPED_TRACE(std::string(backend) + (by_loss ? ", loss" : ", norm"));
             Model model(backend, "fp32", kFormats[0], MP_OPTIMIZER_ZERO_GRAD, false);

@@ -53,7 +53,7 @@ void train_and_save(const Configuration& c) {
 } // namespace
 
 TEST(SmallStack, EveryPreset) {
-    for (const char* backend : {"host", "reference", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         on_a_small_stack([backend] {
             const Context context = make_context(1, backend);
             for (int32_t i = 0; i < mp_recipe_preset_count(); ++i) {

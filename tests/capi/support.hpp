@@ -37,6 +37,13 @@ using Scaler = Handle<mp_scaler, mp_scaler_destroy>;
 using Checkpoint = Handle<mp_checkpoint, mp_checkpoint_destroy>;
 using Optimizer = Handle<mp_optimizer, mp_optimizer_destroy>;
 
+// The backends on host memory that this build has.
+#if MP_HAS_KOKKOS
+inline constexpr const char* kHostBackends[] = {"reference", "host", "kokkos"};
+#else
+inline constexpr const char* kHostBackends[] = {"reference", "host"};
+#endif
+
 inline ::testing::AssertionResult succeeded(mp_status status) {
     if (status == MP_STATUS_OK) {
         return ::testing::AssertionSuccess();

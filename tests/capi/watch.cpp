@@ -123,7 +123,7 @@ std::string read_file(const fs::path& path) {
 } // namespace
 
 TEST(Guard, SkipsWhatStandsOutOnEveryBackend) {
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         const Watched w(backend);
         MP_OK(w.guard(4, 3.0, 0.0));
         Scores scores{4};
@@ -286,7 +286,7 @@ TEST(History, KeepsTheLastStepsAndNamesTheFirstBadTensor) {
     const Folder folder("history");
     fs::create_directories(folder.path);
     const std::string path = (folder.path / "last.json").string();
-    for (const char* backend : {"reference", "host", "kokkos"}) {
+    for (const char* backend : kHostBackends) {
         const Watched w(backend);
         EXPECT_EQ(w.records(), 0);
         MP_OK(w.guard(2, 3.0, 0.0));

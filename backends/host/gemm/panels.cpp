@@ -12,10 +12,12 @@ namespace mp::backends::host {
 namespace panels_baseline {
 extern const PanelTable kTable;
 }
-#if defined(__x86_64__)
+#if MP_HAS_AVX2
 namespace panels_avx2 {
 extern const PanelTable kTable;
 }
+#endif
+#if MP_HAS_AVX512
 namespace panels_avx512 {
 extern const PanelTable kTable;
 }
@@ -52,12 +54,14 @@ FinishJob finish_job(const GemmDesc& desc, const GemmBuffers& buffers, int64_t b
 }
 
 const PanelTable& active_panel_table() noexcept {
-#if defined(__x86_64__)
-    const char* name = active_isa().name;
+    [[maybe_unused]] const char* name = active_isa().name;
+#if MP_HAS_AVX512
     if (std::strncmp(name, "avx512", 6) == 0) { // also avx512_vbmi, which has nothing for products
         return __builtin_cpu_supports("avx512bf16") ? panels_avx512_bf16::kTable
                                                     : panels_avx512::kTable;
     }
+#endif
+#if MP_HAS_AVX2
     if (std::strcmp(name, "avx2") == 0) {
         return panels_avx2::kTable;
     }

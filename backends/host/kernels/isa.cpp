@@ -13,10 +13,12 @@ namespace mp::backends::host {
 namespace baseline {
 extern const IsaTable kTable;
 }
-#if defined(__x86_64__)
+#if MP_HAS_AVX2
 namespace avx2 {
 extern const IsaTable kTable;
 }
+#endif
+#if MP_HAS_AVX512
 namespace avx512 {
 extern const IsaTable kTable;
 }
@@ -35,7 +37,7 @@ std::atomic<const IsaTable*> active{nullptr};
 
 constexpr const char* kVariable = "MIXEDPREC_ISA";
 
-#if defined(__x86_64__)
+#if MP_HAS_AVX512
 // AVX-512 with the bodies that look bytes up.
 const IsaTable& with_byte_lookups() noexcept {
     static const IsaTable table = [] {
@@ -55,20 +57,22 @@ const IsaTable& with_byte_lookups() noexcept {
 // The features are those of the flags in CMakeLists.txt.
 IsaList runnable_isas() noexcept {
     IsaList list = {};
-#if defined(__x86_64__)
+#if MP_HAS_AVX2
     __builtin_cpu_init();
     // F16C, which clang 14 cannot be asked for, came one generation before AVX2, FMA and BMI2.
     const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                           __builtin_cpu_supports("bmi2");
+#if MP_HAS_AVX512
     const bool has_avx512 =
-        __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    if (has_avx2 && has_avx512 && __builtin_cpu_supports("avx512vbmi")) {
+    if (has_avx512 && __builtin_cpu_supports("avx512vbmi")) {
         list.items[list.count++] = &with_byte_lookups();
     }
-    if (has_avx2 && has_avx512) {
+    if (has_avx512) {
         list.items[list.count++] = &avx512::kTable;
     }
+#endif
     if (has_avx2) {
         list.items[list.count++] = &avx2::kTable;
     }
