@@ -66,7 +66,9 @@ void stop_for_good(const Settings& settings) {
         (void)kill(self, SIGKILL);
         _exit(0);
     }
-    (void)kill(self, SIGSTOP); // all its threads
+    for (;;) { // also when the launcher, which ends what is left over, wakes it first
+        (void)kill(self, SIGSTOP); // all its threads
+    }
 }
 
 namespace {

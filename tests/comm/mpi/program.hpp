@@ -31,7 +31,7 @@ std::unique_ptr<comm::Communicator> open(const Settings& settings, const void* n
 std::string expect(const Status& status, std::initializer_list<Code> codes, const char* text);
 
 // This process stands still, and is killed when the others are through.
-void stop_for_good(const Settings& settings);
+[[noreturn]] void stop_for_good(const Settings& settings);
 
 // Of training.cpp: sharded optimizers, and the thread that moves their gradients on.
 std::string zero(const Settings& settings);
