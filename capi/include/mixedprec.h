@@ -44,6 +44,7 @@
 #include "mixedprec/event.h"
 #include "mixedprec/gemm.h"
 #include "mixedprec/linear.h"
+#include "mixedprec/model_file.h"
 #include "mixedprec/optimizer.h"
 #include "mixedprec/quant.h"
 #include "mixedprec/queue.h"

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // checkpoint.h
+#include <algorithm>
+
 #include "boundary.hpp"
 #include "checkpoint/checkpointer.hpp"
 #include "checkpoint/directory.hpp"
+#include "checkpoint/verify.hpp"
 #include "objects.hpp"
 #include "system/name.hpp"
 #include "versioned_struct.hpp"
@@ -263,6 +266,25 @@ mp_status mp_checkpoint_inspect(const char* path, mp_checkpoint_info* info) {
         (void)size_of_struct(info, "info");
         const Found found = find_checkpoint(system::posix_files(), required(path, "path"));
         write_struct(info, info_of(found.manifest), "info");
+        return passed_over(found.skipped);
+    });
+}
+
+mp_status mp_checkpoint_verify(const char* path, int64_t file, mp_checkpoint_progress_fn progress,
+                               void* payload) {
+    return boundary([&] {
+        const Found found = find_checkpoint(system::posix_files(), required(path, "path"));
+        const auto count = static_cast<int64_t>(found.manifest.files.size());
+        if (file < -1 || file >= count) {
+            fail(Code::invalid_argument,
+                 "checkpoint: file is %lld; there are %lld, and -1 is all of them",
+                 static_cast<long long>(file), static_cast<long long>(count));
+        }
+        const int64_t end = file < 0 ? count : file + 1;
+        for (int64_t i = std::max<int64_t>(file, 0); i < end; ++i) {
+            verify_file(system::posix_files(), found, static_cast<std::size_t>(i),
+                        {progress, payload});
+        }
         return passed_over(found.skipped);
     });
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "checkpoint/checkpointer.hpp"
+#include "checkpoint/model_files.hpp"
 #include "comm/communicator.hpp"
 #include "context/context.hpp"
 #include "gemm/gemm.hpp"
@@ -111,6 +112,14 @@ struct CheckpointObject {
     std::set<std::string> data;
 };
 
+// A model's files, with their tensors' names as C has text.
+struct ModelFileObject {
+    ModelFileObject(const char* path, bool follows_links);
+
+    checkpoint::ModelFiles files;
+    std::vector<std::string> names;
+};
+
 struct CommRequestObject;
 
 // The request that has messages yet to begin, of which there is one at most: before anything else is begun it has begun them,
@@ -177,6 +186,7 @@ struct mp_scaler : mp::capi::Handle<mp::scaler::LossScaler, 0x4d505343, true> {}
 struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50, true> {};
 struct mp_step_plan : mp::capi::Handle<mp::capi::StepPlanObject, 0x4d505350, true> {};
 struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b, true> {};
+struct mp_model_file : mp::capi::Handle<mp::capi::ModelFileObject, 0x4d504d46> {};
 struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
 struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d504352> {};
 

@@ -31,7 +31,7 @@ FileType parse_type(const JsonReader& reader, std::string_view text) {
             return static_cast<FileType>(i);
         }
     }
-    reader.refuse("there is no element type '%.*s'",
+    reader.refuse("the element type '%.*s' is not supported",
                   static_cast<int>(std::min<std::size_t>(text.size(), 32)), text.data());
 }
 

@@ -58,6 +58,10 @@ class Header {
     [[nodiscard]] const FileTensor* find(std::string_view name) const noexcept;
     // Empty where there is no such key.
     [[nodiscard]] std::string_view metadata(std::string_view key) const noexcept;
+    [[nodiscard]] const std::deque<std::pair<std::string_view, std::string_view>>&
+    metadata() const noexcept {
+        return metadata_;
+    }
     [[nodiscard]] int64_t data_begin() const noexcept { return data_begin_; }
 
   private:

@@ -95,9 +95,13 @@ void ShardReader::read(int64_t offset, void* data, std::size_t bytes) {
     }
 }
 
-void ShardReader::verify_all() {
+void ShardReader::verify_all(const std::function<void(int64_t bytes)>& read) {
     for (std::size_t i = 0; i < file_.chunks.size(); ++i) {
+        const int64_t begin = static_cast<int64_t>(i) * manifest_.chunk_bytes;
         load_chunk(static_cast<int64_t>(i));
+        if (read) {
+            read(std::min(manifest_.chunk_bytes, file_.bytes - begin));
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 // manifest's checksum of its chunk, so a file that changes meanwhile is found out.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,8 +26,8 @@ class ShardReader {
     // Where the slice's bytes begin in the file; throws unless the file has it with this type and length.
     [[nodiscard]] int64_t place(const StoredTensor& tensor, const StoredSlice& slice) const;
     void read(int64_t offset, void* data, std::size_t bytes);
-    // Every chunk, whether asked for or not.
-    void verify_all();
+    // Every chunk, whether asked for or not; tells `read` of each one's bytes.
+    void verify_all(const std::function<void(int64_t bytes)>& read = {});
 
   private:
     void load_chunk(int64_t index);

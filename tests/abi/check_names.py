@@ -9,10 +9,10 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
-NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library", "linear",
+NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library", "linear", "model_file",
          "optimizer", "queue", "recipe", "rule", "saved", "scaler", "step_plan", "status", "tensor")
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
-MAKES = re.compile(r"_(create|wrap|import)(_|$)")
+MAKES = re.compile(r"_(create|open|wrap|import)(_|$)")
 # Verbs of functions that only give something out, other than get.
 TELLS = re.compile(r"_(describe|to_json|plan_memory\w*|split|export|clone)$")
 

@@ -20,7 +20,7 @@ READS = "reads the tensor, or keeps it; what writes there later is a row of its 
 NUMBER = "writes numbers of an object's own, which the same operations and copies do"
 TABLE_OF_SHARDING = "moves weights and gradients by the same operations and copies as mp_optimizer_shard's row"
 NONE = {
-    "mp_checkpoint_add_data": "mp_checkpoint_load writes there",
+    "mp_checkpoint_add_data": "mp_checkpoint_load writes there", "mp_checkpoint_verify": "the payload is handed on",
     "mp_comm_get_nccl_unique_id": "bytes of the host, made by NCCL",
     "mp_dlpack_export": READS,
     "mp_event_record": "writes nothing", "mp_queue_wait_event": "writes nothing",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <fstream>
 #include <unistd.h>
 
 #include "writer_table.hpp"
@@ -96,6 +97,23 @@ template <class Fill> mp_status load_into(const Place& p, mp_optimizer* optimize
     return status;
 }
 
+// The numbers as a file's only tensor, read into the memory.
+inline mp_status read_from_file(const Place& p) {
+    const std::string header = R"({"w":{"dtype":"F32","shape":[32,32],"data_offsets":[0,4096]}})";
+    const std::string path = scratch_folder() + ".safetensors";
+    const uint64_t length = header.size();
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(&length), sizeof length)
+        .write(header.data(), static_cast<std::streamsize>(length))
+        .write(static_cast<const char*>(Place::data_of(p.numbers_)), kAreaBytes);
+    mp_model_file* model = nullptr;
+    EXPECT_TRUE(succeeded(mp_model_file_open(path.c_str(), 0, &model)));
+    const mp_status status = mp_model_file_read(model, 0, 0, p.memory, kAreaBytes);
+    mp_model_file_destroy(model);
+    std::filesystem::remove(path);
+    return status;
+}
+
 inline void add_optimizers(std::vector<Writer>& all) {
     const auto with = [&all](const char* function, uint32_t flags, bool is_grad, auto call) {
         all.push_back({function, [=](const Place& p) {
@@ -127,6 +145,7 @@ inline void add_optimizers(std::vector<Writer>& all) {
     all.push_back({"mp_checkpoint_load", [](const Place& p) {
                        return load_into(p, nullptr, [&] { p.memory[3] = 40.0F; });
                    }});
+    all.push_back({"mp_model_file_read", read_from_file});
     all.push_back({"mp_optimizer_read_state", [](const Place& p) {
                        const Tensor other = p.matrix(9), grad = p.matrix(10);
                        const Optimizer o = p.optimizer("other", p.fp32, other, grad);

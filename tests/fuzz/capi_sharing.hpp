@@ -131,6 +131,8 @@ inline void use_checkpoint(Bytes& bytes, World& world) {
             require(info == before, "inspect fails without a number");
         }
         (void)MP_CALL(world, files, mp_checkpoint_read_manifest, folder, nullptr, 0, nullptr);
+        (void)MP_CALL(world, files, mp_checkpoint_verify, folder, any_int(bytes, 3) - 1, nullptr,
+                      nullptr);
         break;
     }
 }

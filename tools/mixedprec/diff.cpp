@@ -8,7 +8,6 @@
 #include <set>
 
 #include "checkpoint_files.hpp"
-#include "safetensors.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -22,9 +21,9 @@ struct Options {
 // One after another, the bytes of a tensor, whatever files its slices are in.
 class Stream {
   public:
-    void add(const ReadFile& file, int64_t begin, int64_t end) {
-        parts_.push_back({&file, begin, end});
-        bytes_ += end - begin;
+    void add(const mixedprec::ModelFile& file, int64_t index) {
+        parts_.push_back({&file, index, 0, mp_file_tensor(file.tensor(index)).bytes});
+        bytes_ += parts_.back().end;
     }
     [[nodiscard]] int64_t bytes() const { return bytes_; }
     // As many of the next bytes as one slice has, at most as the buffer holds.
@@ -37,15 +36,16 @@ class Stream {
         }
         Part& part = parts_.front();
         const int64_t count = std::min(most, part.end - part.begin);
-        part.file->read(part.begin, buffer.data(), size(count));
+        part.file->read(part.index, part.begin,
+                        {reinterpret_cast<std::byte*>(buffer.data()), size(count)});
         part.begin += count;
         return count;
     }
 
   private:
     struct Part {
-        const ReadFile* file;
-        int64_t begin, end;
+        const mixedprec::ModelFile* file;
+        int64_t index, begin, end;
     };
     std::deque<Part> parts_;
     int64_t bytes_ = 0;
@@ -56,13 +56,9 @@ class Opened {
   public:
     explicit Opened(const std::string& path) : manifest(read_manifest(path)) {
         for (const Json& file : manifest.json.at("files")) {
-            files_.emplace_back(manifest.folder + "/" + file.at("name").get<std::string>(), false);
-            const SafetensorsHeader header = read_safetensors_header(files_.back());
-            auto& places = places_.emplace_back();
-            for (const TensorEntry& tensor : header.tensors) {
-                places[tensor.name] = {header.data_begin + tensor.begin,
-                                       header.data_begin + tensor.end};
-            }
+            files_.push_back(mixedprec::ModelFile::open(manifest.folder + "/" +
+                                                            file.at("name").get<std::string>(),
+                                                        MP_MODEL_FILE_NO_LINKS));
         }
         for (const Json& tensor : manifest.json.at("tensors")) {
             tensors[{tensor.at("name"), tensor.at("state")}] = &tensor;
@@ -74,14 +70,15 @@ class Opened {
             join(tensor.at("name").get<std::string>(), ".", tensor.at("state").get<std::string>());
         for (const Json& slice : tensor.at("pieces")) {
             const auto file = slice.at(0).get<size_t>();
-            const auto& places = places_.at(file);
-            const auto whole = places.find(key);
-            const auto found = whole != places.end()
-                                   ? whole
-                                   : places.find(join(key, "@", slice.at(1).get<int64_t>()));
-            must<Failure>(found != places.end(), "'", files_.at(file).path(), "' does not have '",
-                          key, "', which the manifest says");
-            stream.add(files_.at(file), found->second.first, found->second.second);
+            const mp_model_file* raw = files_.at(file).get();
+            int64_t index = 0;
+            const bool found =
+                mp_model_file_get_index(raw, key.c_str(), &index) == MP_STATUS_OK ||
+                mp_model_file_get_index(raw, join(key, "@", slice.at(1).get<int64_t>()).c_str(),
+                                        &index) == MP_STATUS_OK;
+            must<Failure>(found, "file ", file, " of '", manifest.folder, "' does not have '", key,
+                          "', which the manifest says");
+            stream.add(files_.at(file), index);
         }
         return stream;
     }
@@ -90,8 +87,7 @@ class Opened {
     std::map<std::pair<std::string, std::string>, const Json*> tensors; // by name and state
 
   private:
-    std::deque<ReadFile> files_;
-    std::deque<std::map<std::string, std::pair<int64_t, int64_t>>> places_; // of each file
+    std::deque<mixedprec::ModelFile> files_;
 };
 
 // How many bytes of two streams of one length differ.

@@ -119,20 +119,23 @@ Result inspect_model(const Options& options) {
     Result result;
     result.json = {{"files", Json::array()}, {"tensor_list", Json::array()}};
     int64_t trained = 0;
-    for (const ModelFile& file : read_model(options.paths)) {
+    const ModelFiles model = read_model(options.paths);
+    for (const std::string& path : model.paths) {
         result.json["files"].push_back(
-            {{"path", file.path}, {"tensors", file.header.tensors.size()}});
-        for (const TensorEntry& tensor : file.header.tensors) {
-            Sum& sum = sums[tensor.dtype];
-            sum.tensors++;
-            sum.elements += tensor.count;
-            sum.bytes += tensor.end - tensor.begin;
-            trained += is_trained(tensor) ? tensor.count : 0;
-            result.json["tensor_list"].push_back(
-                {{"name", tensor.name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}});
-            all.add({tensor.name, tensor.dtype, shape_text(Json(tensor.shape)),
-                     std::to_string(tensor.end - tensor.begin), file.path});
-        }
+            {{"path", path},
+             {"tensors", std::count_if(model.tensors.begin(), model.tensors.end(),
+                                       [&](const auto& tensor) { return tensor.path == path; })}});
+    }
+    for (const ModelTensor& tensor : model.tensors) {
+        Sum& sum = sums[tensor.type];
+        sum.tensors++;
+        sum.elements += tensor.count;
+        sum.bytes += tensor.bytes;
+        trained += is_trained(tensor) ? tensor.count : 0;
+        result.json["tensor_list"].push_back(
+            {{"name", tensor.name}, {"dtype", tensor.type}, {"shape", tensor.shape}});
+        all.add({tensor.name, tensor.type, shape_text(Json(tensor.shape)),
+                 std::to_string(tensor.bytes), tensor.path});
     }
     result.json["parameters"] = trained;
     Table table({"type", ">tensors", ">elements", ">bytes"});
@@ -183,15 +186,14 @@ Result verify_model(const Options& options) {
     Result result;
     Table table({"file", ">size", "verdict"});
     result.json["files"] = Json::array();
-    for (const ModelFile& model : read_model(options.paths)) {
-        const ReadFile file(model.path);
-        const std::string problem = bad_scale(file, model.header);
+    const ModelFiles model = read_model(options.paths);
+    for (const std::string& path : model.paths) {
+        const std::string problem = bad_scale(model, path);
+        const auto bytes = static_cast<int64_t>(std::filesystem::file_size(path));
         result.code = problem.empty() ? result.code : kFailed;
-        result.json["files"].push_back({{"path", model.path},
-                                        {"bytes", file.bytes()},
-                                        {"good", problem.empty()},
-                                        {"problem", problem}});
-        table.add({model.path, bytes_text(real(file.bytes())),
+        result.json["files"].push_back(
+            {{"path", path}, {"bytes", bytes}, {"good", problem.empty()}, {"problem", problem}});
+        table.add({path, bytes_text(real(bytes)),
                    problem.empty() ? "header and sizes agree; it has no checksums"
                                    : "DAMAGED: " + problem});
     }

@@ -63,16 +63,14 @@ std::vector<Tensor> tensors_of(const ModelOptions& options, std::vector<std::str
         return {{"all", static_cast<int64_t>(count), 2}};
     }
     std::vector<Tensor> tensors;
-    for (const ModelFile& file : read_model(options.safetensors)) {
-        for (const TensorEntry& entry : file.header.tensors) {
-            must<Failure>(!entry.dtype.starts_with("F6_"), "'", file.path, "': tensor '",
-                          entry.name, "' is of the type '", entry.dtype,
-                          "', which is not supported");
-            if (is_trained(entry)) {
-                tensors.push_back({entry.name, entry.count, entry.shape.size()});
-            } else {
-                passed.push_back(join(entry.name, " (", entry.dtype, ")"));
-            }
+    const ModelFiles model = read_model(options.safetensors);
+    for (const ModelTensor& entry : model.tensors) {
+        must<Failure>(!entry.type.starts_with("F6_"), "'", entry.path, "': tensor '", entry.name,
+                      "' is of the type '", entry.type, "', which is not supported");
+        if (is_trained(entry)) {
+            tensors.push_back({entry.name, entry.count, entry.shape.size()});
+        } else {
+            passed.push_back(join(entry.name, " (", entry.type, ")"));
         }
     }
     must<Failure>(!tensors.empty() && tensors.size() <= kMostTensors, "'", options.safetensors[0],

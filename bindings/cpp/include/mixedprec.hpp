@@ -1972,8 +1972,51 @@ class Checkpoint : public Handle<mp_checkpoint, mp_checkpoint_destroy> {
             return mp_checkpoint_read_manifest(path.c_str(), b, c, n);
         });
     }
+    /** Compares every byte of a file, by its place in the manifest, or of all (-1) with its checksum. */
+    static result<void> verify(const std::string& path, std::int64_t file = -1,
+                               const Progress& progress = {}) {
+        const auto told = [](std::int64_t done, std::int64_t total, void* payload) {
+            MIXEDPREC_TRY { (*static_cast<const Progress*>(payload))(done, total); }
+            MIXEDPREC_CATCH_ALL {}
+        };
+        return detail::done(mp_checkpoint_verify(path.c_str(), file, progress ? +told : nullptr,
+                                                 const_cast<Progress*>(&progress)));
+    }
     result<void> export_weights(const std::string& file) {
         return detail::done(mp_checkpoint_export_weights(raw_, file.c_str()));
+    }
+};
+
+/** The tensors of a model that comes as files: safetensors, an index of them, or their folder. */
+class ModelFile : public Handle<mp_model_file, mp_model_file_destroy> {
+  public:
+    using Handle::Handle;
+
+    static result<ModelFile> open(const std::string& path, std::uint32_t flags = 0) {
+        mp_model_file* raw = nullptr;
+        return detail::made<ModelFile>(mp_model_file_open(path.c_str(), flags, &raw), raw);
+    }
+    result<std::int64_t> count() const {
+        std::int64_t count = 0;
+        return detail::give(mp_model_file_get_count(raw_, &count), count);
+    }
+    /** Its texts live as long as this object. */
+    result<mp_file_tensor> tensor(std::int64_t index) const {
+        mp_file_tensor tensor = MP_FILE_TENSOR_INIT;
+        return detail::give(mp_model_file_get_tensor(raw_, index, &tensor), tensor);
+    }
+    result<std::int64_t> index(const std::string& name) const {
+        std::int64_t index = 0;
+        return detail::give(mp_model_file_get_index(raw_, name.c_str(), &index), index);
+    }
+    result<std::string> metadata(const std::string& key) const {
+        return detail::text([&](char* b, std::size_t c, std::size_t* n) {
+            return mp_model_file_get_metadata(raw_, key.c_str(), b, c, n);
+        });
+    }
+    /** Bytes of a tensor from the offset on, as many as data has. */
+    result<void> read(std::int64_t index, std::int64_t offset, span<std::byte> data) const {
+        return detail::done(mp_model_file_read(raw_, index, offset, data.data(), data.size()));
     }
 };
 

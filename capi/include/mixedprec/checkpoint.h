@@ -207,6 +207,20 @@ MP_API mp_status mp_checkpoint_wait(mp_checkpoint* checkpoint);
  * @since 0.2 */
 MP_API mp_status mp_checkpoint_inspect(const char* path, mp_checkpoint_info* info);
 
+/** Reads a file of a checkpoint, or all, and compares every byte with its checksum. Also that each file has what the manifest
+ * says, and that scales are numbers that a load believes. Blocks.
+ * @param[in] path      as for mp_checkpoint_load
+ * @param[in] file      its place in the manifest's list of files; -1: all of them, up to the first that is damaged
+ * @param[in] progress  told of the file's bytes; may be NULL
+ * @param[in] payload   handed to progress
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING (newer ones were passed over); MP_STATUS_NULL_ARGUMENT;
+ *          MP_STATUS_INVALID_ARGUMENT (there is no such file); MP_STATUS_CORRUPT_DATA; MP_STATUS_VERSION_MISMATCH;
+ *          MP_STATUS_IO_ERROR
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_checkpoint_verify(const char* path, int64_t file,
+                                      mp_checkpoint_progress_fn progress, void* payload);
+
 /** The manifest that a load would take, for programs: {"name": ..., "manifest": ...}. The name is of the checkpoint in the
  * directory, or "" where the path is a checkpoint itself; what a manifest has is in docs/checkpoints.md. Its file is read once,
  * and everything in it is checked. Blocks.

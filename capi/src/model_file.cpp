@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// model_file.h
+#include "boundary.hpp"
+#include "objects.hpp"
+#include "runtime/memory_watch.hpp"
+#include "versioned_struct.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+using namespace mp::checkpoint;
+
+namespace mp::capi {
+
+ModelFileObject::ModelFileObject(const char* path, bool follows_links)
+    : files(system::posix_files(), path, follows_links) {
+    for (const ModelFiles::Tensor& tensor : files.tensors()) {
+        names.emplace_back(tensor.entry->name);
+    }
+}
+
+} // namespace mp::capi
+
+namespace {
+
+std::size_t checked_index(const ModelFileObject& model, int64_t index) {
+    const auto count = static_cast<int64_t>(model.names.size());
+    if (index < 0 || index >= count) {
+        fail(Code::invalid_argument, "index is %lld; the model file has %lld tensors",
+             static_cast<long long>(index), static_cast<long long>(count));
+    }
+    return static_cast<std::size_t>(index);
+}
+
+mp_file_tensor describe(const ModelFileObject& model, std::size_t index) {
+    const ModelFiles::Tensor& tensor = model.files.tensors()[index];
+    const std::vector<int64_t> shape = model.files.shape(index);
+    mp_file_tensor result = MP_FILE_TENSOR_INIT;
+    result.dtype = static_cast<int32_t>(dtype_of(tensor.entry->type));
+    result.ndim = tensor.entry->ndim;
+    result.count = 1;
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+        result.shape[i] = shape[i];
+        result.count *= shape[i]; // the header's check found that it fits
+    }
+    result.bytes = tensor.entry->end - tensor.entry->begin;
+    result.name = model.names[index].c_str();
+    result.type_name = file_type_name(tensor.entry->type);
+    result.path = model.files.path(tensor.file).c_str();
+    return result;
+}
+
+} // namespace
+
+mp_status mp_model_file_open(const char* path, uint32_t flags, mp_model_file** out) {
+    return boundary([&] {
+        output(out);
+        check_flags(flags, MP_MODEL_FILE_NO_LINKS, "flags");
+        *out = make_handle<mp_model_file>(std::make_shared<ModelFileObject>(
+            required(path, "path"), (flags & MP_MODEL_FILE_NO_LINKS) == 0));
+    });
+}
+
+void mp_model_file_destroy(mp_model_file* model) { destroy_handle(model); }
+
+mp_status mp_model_file_get_count(const mp_model_file* model, int64_t* count) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        *required(count, "count") = static_cast<int64_t>(object.names.size());
+    });
+}
+
+mp_status mp_model_file_get_tensor(const mp_model_file* model, int64_t index,
+                                   mp_file_tensor* tensor) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        write_struct(tensor, describe(object, checked_index(object, index)), "tensor");
+    });
+}
+
+mp_status mp_model_file_get_index(const mp_model_file* model, const char* name, int64_t* index) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        const std::size_t found = object.files.find(required(name, "name"));
+        int64_t& result = *required(index, "index");
+        if (found == object.names.size()) {
+            fail(Code::unknown_name, "the model file has no tensor '%.200s'", name);
+        }
+        result = static_cast<int64_t>(found);
+    });
+}
+
+mp_status mp_model_file_get_metadata(const mp_model_file* model, const char* key, char* buffer,
+                                     size_t capacity, size_t* needed) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        const std::string_view wanted = required(key, "key");
+        for (std::size_t file = 0; file < object.files.file_count(); ++file) {
+            for (const auto& [name, value] : object.files.header(file).metadata()) {
+                if (name == wanted) {
+                    copy_text(std::string(value), buffer, capacity, needed);
+                    return;
+                }
+            }
+        }
+        fail(Code::unknown_name, "the model file has no metadata '%.200s'", key);
+    });
+}
+
+mp_status mp_model_file_read(const mp_model_file* model, int64_t index, int64_t offset, void* data,
+                             size_t bytes) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        const std::size_t tensor = checked_index(object, index);
+        object.files.read(tensor, offset, bytes == 0 ? data : required(data, "data"), bytes);
+        note_write(data, bytes); // it may be a layer's weight
+    });
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/model_files.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "checkpoint/json_reader.hpp"
+#include "checkpoint/manifest.hpp"
+
+namespace mp::checkpoint {
+namespace {
+
+constexpr const char* kIndexEnd = ".index.json";
+constexpr int64_t kMostIndex = int64_t{64} << 20;
+
+// What a file is that begins so, where it is one that is met instead of a safetensors file.
+const char* mistaken_for(std::string_view begin) noexcept {
+    struct Known {
+        std::string_view begins;
+        const char* what;
+    };
+    constexpr Known kKnown[] = {
+        {"version https://git-lfs", "a git-lfs pointer: `git lfs pull` gets the file itself"},
+        {"<", "a web page, perhaps of a download that wants a login"},
+        {"{", "JSON: an index is called ....safetensors.index.json, a checkpoint is given by its "
+              "folder"},
+        {"PK\x03\x04", "a zip archive, as torch.save writes them"},
+        {"\x80\x02", "a pickle, as older torch.save writes them"},
+        {"GGUF", "a GGUF file"},
+        {"\x89HDF", "an HDF5 file"}};
+    begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
+    for (const Known& known : kKnown) {
+        if (begin.starts_with(known.begins)) {
+            return known.what;
+        }
+    }
+    return nullptr;
+}
+
+[[noreturn]] void refuse_file(const std::string& path, const char* why) {
+    fail(Code::corrupt_data, "'%.500s' is no safetensors file: %.400s", path.c_str(), why);
+}
+
+// The header's length; a file that is none is called what it is.
+std::size_t length_of(system::FileTable& files, int32_t handle, int64_t bytes,
+                      const std::string& path) {
+    unsigned char begin[64] = {};
+    const auto count = static_cast<std::size_t>(std::min<int64_t>(bytes, sizeof begin));
+    check(files.read(handle, 0, begin, count));
+    unsigned char prefix[8] = {};
+    std::memcpy(prefix, begin, std::min(count, sizeof prefix));
+    try {
+        return static_cast<std::size_t>(header_bytes(prefix, bytes));
+    } catch (const Error& error) {
+        const char* other = mistaken_for({reinterpret_cast<const char*>(begin), count});
+        refuse_file(path, other != nullptr ? (std::string("it is ") + other).c_str()
+                          : bytes < 8      ? "it has too few bytes"
+                                           : error.what());
+    }
+}
+
+Header read_header(system::FileTable& files, int32_t handle, const std::string& path) {
+    int64_t bytes = 0;
+    check(files.size(handle, &bytes));
+    std::string text(length_of(files, handle, bytes, path), '\0');
+    check(files.read(handle, 8, text.data(), text.size()));
+    if (text.front() != '{') {
+        refuse_file(path, "its header does not begin with {");
+    }
+    try {
+        return {text, bytes};
+    } catch (const Error& error) {
+        fail(error.status().code(), "'%.500s': %.400s", path.c_str(), error.what());
+    }
+}
+
+bool is_beside(std::string_view name) noexcept {
+    return !name.empty() && name.front() != '.' &&
+           name.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
+// Tensor names and the files that have them.
+std::map<std::string, std::string> read_index(system::FileTable& files, const std::string& path) {
+    const std::string text = system::read_text(files, path, kMostIndex);
+    std::map<std::string, std::string> index;
+    JsonReader reader(text, "index");
+    reader.expect('{');
+    if (!reader.take('}')) {
+        do {
+            if (reader.key() != "weight_map") {
+                reader.skip_value();
+                continue;
+            }
+            reader.expect('{');
+            while (!reader.take('}')) {
+                const std::string name(reader.key());
+                const std::string file(reader.string());
+                if (!is_beside(file)) {
+                    reader.refuse("tensor '%.200s' is not in a file beside the index",
+                                  name.c_str());
+                }
+                if (!index.emplace(name, file).second) {
+                    reader.refuse("tensor '%.200s' appears twice", name.c_str());
+                }
+            }
+        } while (reader.another('}'));
+    }
+    if (index.empty()) {
+        reader.refuse("it must have a weight_map of tensors and files");
+    }
+    return index;
+}
+
+} // namespace
+
+ModelFiles::ModelFiles(system::FileTable& files, const std::string& path, bool follows_links)
+    : table_(files), mode_(follows_links ? system::OpenMode::read : system::OpenMode::read_plain) {
+    add(path);
+}
+
+void ModelFiles::add(const std::string& path) {
+    int32_t directory = -1;
+    if (table_.open(path.c_str(), system::OpenMode::directory, &directory).ok()) {
+        const system::OpenFile opened(table_, directory);
+        add_folder(path);
+    } else if (path.ends_with(kIndexEnd)) {
+        add_index(path);
+    } else {
+        add_file(path);
+        index_names();
+    }
+}
+
+void ModelFiles::add_folder(const std::string& path) {
+    std::vector<std::string> names;
+    check(table_.list(path.c_str(), &names));
+    if (std::find(names.begin(), names.end(), kManifestName) != names.end()) {
+        fail(Code::invalid_argument,
+             "'%.500s' is a checkpoint, which has states beside weights: give a model's files",
+             path.c_str());
+    }
+    std::vector<std::string> indexes, parts;
+    for (const std::string& name : names) {
+        if (name.ends_with(".safetensors.index.json")) {
+            indexes.push_back(path + "/" + name);
+        } else if (name.ends_with(".safetensors")) {
+            parts.push_back(path + "/" + name);
+        }
+    }
+    if (indexes.size() == 1) { // what else lies there is another form of the model
+        add_index(indexes[0]);
+        return;
+    }
+    if (parts.empty()) {
+        fail(Code::io_error, "'%.500s' has no safetensors files", path.c_str());
+    }
+    for (const std::string& part : parts) {
+        add_file(part);
+    }
+    index_names();
+}
+
+void ModelFiles::add_index(const std::string& path) {
+    std::map<std::string, std::string> index;
+    try {
+        index = read_index(table_, path);
+    } catch (const Error& error) {
+        fail(error.status().code(), "'%.500s': %.400s", path.c_str(), error.what());
+    }
+    const std::string folder = path.substr(0, path.rfind('/') + 1);
+    std::map<std::string, std::size_t> parts; // files of the index, and which of ours
+    for (const auto& [tensor, file] : index) {
+        parts.emplace(file, 0);
+    }
+    for (auto& [file, number] : parts) {
+        number = files_.size();
+        add_file(folder + file);
+    }
+    index_names();
+    for (const auto& [tensor, file] : index) {
+        const std::size_t found = find(tensor);
+        if (found == tensors_.size() || tensors_[found].file != parts[file]) {
+            fail(Code::corrupt_data,
+                 "'%.300s' says that tensor '%.200s' is in '%.200s', which does not have it",
+                 path.c_str(), tensor.c_str(), file.c_str());
+        }
+    }
+}
+
+void ModelFiles::add_file(const std::string& path) {
+    system::OpenFile opened(table_, system::kCurrentDirectory, path, mode_);
+    system::FileIdentity identity;
+    check(table_.look(opened.handle(), &identity));
+    if (identity.kind != system::FileKind::regular) {
+        fail(Code::io_error, "'%.500s' is not an ordinary file", path.c_str());
+    }
+    Header header = read_header(table_, opened.handle(), path);
+    files_.push_back({path, std::move(opened), std::move(header)});
+    for (const FileTensor& tensor : files_.back().header.tensors()) {
+        if (tensor.name.find('\0') != std::string_view::npos) { // where C has its end
+            fail(Code::corrupt_data, "'%.500s': a tensor's name has a zero byte", path.c_str());
+        }
+        tensors_.push_back({&tensor, files_.size() - 1});
+    }
+}
+
+void ModelFiles::index_names() {
+    const auto name_of = [this](std::size_t i) { return tensors_[i].entry->name; };
+    by_name_.build(tensors_.size(), name_of);
+    const uint32_t twice = by_name_.duplicate(name_of);
+    if (twice == NameIndex::kNone) {
+        return;
+    }
+    const std::string_view name = tensors_[twice].entry->name;
+    std::string where;
+    for (const Tensor& tensor : tensors_) {
+        if (tensor.entry->name == name) {
+            where += (where.empty() ? "'" : "' and '") + files_[tensor.file].path;
+        }
+    }
+    fail(Code::corrupt_data, "tensor '%.*s' is in both %.700s'",
+         static_cast<int>(std::min<std::size_t>(name.size(), 200)), name.data(), where.c_str());
+}
+
+std::vector<int64_t> ModelFiles::shape(std::size_t index) const {
+    const Tensor& tensor = tensors_.at(index);
+    return files_[tensor.file].header.shape(*tensor.entry);
+}
+
+std::size_t ModelFiles::find(std::string_view name) const noexcept {
+    const uint32_t found =
+        by_name_.find(name, [this](std::size_t i) { return tensors_[i].entry->name; });
+    return found == NameIndex::kNone ? tensors_.size() : found;
+}
+
+void ModelFiles::read(std::size_t index, int64_t offset, void* data, std::size_t bytes) const {
+    const Tensor& tensor = tensors_.at(index);
+    const int64_t size = tensor.entry->end - tensor.entry->begin;
+    if (offset < 0 || offset > size || bytes > static_cast<uint64_t>(size - offset)) {
+        fail(Code::invalid_argument,
+             "%zu bytes from byte %lld on were asked for; tensor '%.*s' has %lld", bytes,
+             static_cast<long long>(offset),
+             static_cast<int>(std::min<std::size_t>(tensor.entry->name.size(), 200)),
+             tensor.entry->name.data(), static_cast<long long>(size));
+    }
+    const File& file = files_[tensor.file];
+    check(table_.read(file.handle.handle(), file.header.data_begin() + tensor.entry->begin + offset,
+                      data, bytes));
+}
+
+} // namespace mp::checkpoint
