@@ -33,17 +33,9 @@ CandidateList CudaDevice::candidates(OpKind kind) const noexcept {
         return {gemm, 4};
     case OpKind::optimizer_update:
         return {update, 2};
-    case OpKind::column_sum:
-    case OpKind::grad_stats:
-    case OpKind::optimizer_prepare:
-    case OpKind::scaler_update:
-    case OpKind::quantize:
-    case OpKind::dequantize:
-    case OpKind::delayed_update:
-    case OpKind::sum_parts:
+    default:
         return kokkos_candidates(kind);
     }
-    return {};
 }
 
 } // namespace mp::backends::cuda

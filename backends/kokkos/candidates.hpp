@@ -62,33 +62,12 @@ template <class Exec> void launch(const Exec& exec, const SumPartsDesc& op) {
 template <class Access> class Candidates {
   public:
     static CandidateList of(OpKind kind) noexcept {
-        switch (kind) {
-        case OpKind::cast:
-            return {&kRun<CastDesc>, 1};
-        case OpKind::amax:
-            return {&kRun<AmaxDesc>, 1};
-        case OpKind::column_sum:
-            return {&kRun<ColumnSumDesc>, 1};
-        case OpKind::gemm:
-            return {&kGemm, 1};
-        case OpKind::grad_stats:
-            return {&kRun<GradStatsDesc>, 1};
-        case OpKind::optimizer_prepare:
-            return {&kRun<OptimizerPrepareDesc>, 1};
-        case OpKind::optimizer_update:
-            return {&kRun<OptimizerUpdateDesc>, 1};
-        case OpKind::scaler_update:
-            return {&kRun<ScalerUpdateDesc>, 1};
-        case OpKind::quantize:
-            return {&kRun<QuantizeDesc>, 1};
-        case OpKind::dequantize:
-            return {&kRun<DequantizeDesc>, 1};
-        case OpKind::delayed_update:
-            return {&kRun<DelayedUpdateDesc>, 1};
-        case OpKind::sum_parts:
-            return {&kRun<SumPartsDesc>, 1};
-        }
-        return {};
+        static constexpr const Candidate* kAll[] = {
+#define X(name, desc, candidate) &kOf<desc>,
+#include "device/op_kinds.def"
+#undef X
+        };
+        return {kAll[static_cast<std::size_t>(kind)], 1};
     }
 
   private:
@@ -131,10 +110,14 @@ template <class Access> class Candidates {
                        [&op, &buffers](const auto& exec) { kernels::gemm(exec, op, buffers); });
     }
 
-    template <class Desc>
-    static constexpr Candidate kRun = {kName, supports<Desc>, run<Desc>, nullptr, nullptr};
-    static constexpr Candidate kGemm = {kName, supports<GemmDesc>, nullptr, DescPlan::prepare,
-                                        run_gemm};
+    template <class Desc> static constexpr Candidate make() noexcept {
+        if constexpr (std::is_same_v<Desc, GemmDesc>) {
+            return {kName, supports<Desc>, nullptr, DescPlan::prepare, run_gemm};
+        } else {
+            return {kName, supports<Desc>, run<Desc>, nullptr, nullptr};
+        }
+    }
+    template <class Desc> static constexpr Candidate kOf = make<Desc>();
 };
 
 } // namespace mp::backends::kokkos

@@ -10,33 +10,12 @@ namespace mp::backends::reference {
 namespace {
 
 CandidateList candidates(OpKind kind) noexcept {
-    switch (kind) {
-    case OpKind::cast:
-        return {&kCast, 1};
-    case OpKind::amax:
-        return {&kAmax, 1};
-    case OpKind::column_sum:
-        return {&kColumnSum, 1};
-    case OpKind::gemm:
-        return {&kGemm, 1};
-    case OpKind::grad_stats:
-        return {&kGradStats, 1};
-    case OpKind::optimizer_prepare:
-        return {&kOptimizerPrepare, 1};
-    case OpKind::optimizer_update:
-        return {&kOptimizerUpdate, 1};
-    case OpKind::scaler_update:
-        return {&kScalerUpdate, 1};
-    case OpKind::quantize:
-        return {&kQuantize, 1};
-    case OpKind::dequantize:
-        return {&kDequantize, 1};
-    case OpKind::delayed_update:
-        return {&kDelayedUpdate, 1};
-    case OpKind::sum_parts:
-        return {&kSumParts, 1};
-    }
-    return {};
+    static constexpr const Candidate* kAll[] = {
+#define X(name, desc, candidate) &candidate,
+#include "device/op_kinds.def"
+#undef X
+    };
+    return {kAll[static_cast<std::size_t>(kind)], 1};
 }
 
 Status open(const DeviceConfig& config, Device** out) noexcept {

@@ -8,17 +8,8 @@ namespace mp::backends::reference {
 
 inline constexpr const char* kName = "reference";
 
-extern const Candidate kCast;
-extern const Candidate kAmax;
-extern const Candidate kColumnSum;
-extern const Candidate kGemm;
-extern const Candidate kGradStats;
-extern const Candidate kOptimizerPrepare;
-extern const Candidate kOptimizerUpdate;
-extern const Candidate kScalerUpdate;
-extern const Candidate kQuantize;
-extern const Candidate kDequantize;
-extern const Candidate kDelayedUpdate;
-extern const Candidate kSumParts;
+#define X(name, desc, candidate) extern const Candidate candidate;
+#include "device/op_kinds.def"
+#undef X
 
 } // namespace mp::backends::reference

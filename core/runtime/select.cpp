@@ -6,33 +6,12 @@
 namespace mp {
 
 const char* op_kind_name(OpKind kind) noexcept {
-    switch (kind) {
-    case OpKind::cast:
-        return "cast";
-    case OpKind::amax:
-        return "amax";
-    case OpKind::column_sum:
-        return "column_sum";
-    case OpKind::gemm:
-        return "gemm";
-    case OpKind::grad_stats:
-        return "grad_stats";
-    case OpKind::optimizer_prepare:
-        return "optimizer_prepare";
-    case OpKind::optimizer_update:
-        return "optimizer_update";
-    case OpKind::scaler_update:
-        return "scaler_update";
-    case OpKind::quantize:
-        return "quantize";
-    case OpKind::dequantize:
-        return "dequantize";
-    case OpKind::delayed_update:
-        return "delayed_update";
-    case OpKind::sum_parts:
-        return "sum_parts";
-    }
-    return "unknown operation";
+    static constexpr const char* kNames[] = {
+#define X(name, desc, candidate) #name,
+#include "device/op_kinds.def"
+#undef X
+    };
+    return kNames[static_cast<std::size_t>(kind)];
 }
 
 namespace {

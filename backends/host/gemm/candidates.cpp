@@ -68,7 +68,7 @@ const Candidates& candidates_of(const ProductOrder& order) noexcept {
         for (std::size_t i = 0; i < kImplementationCount; ++i) {
             at->items[i] = candidate_of(order.items[i]);
         }
-        at->items[kImplementationCount] = kSimpleGemm;
+        at->items[kImplementationCount] = kGemm;
         at->order = &order;
     }
     return at->items;

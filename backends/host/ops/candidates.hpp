@@ -60,17 +60,9 @@ template <auto kRun, class Desc>
 inline constexpr Candidate kByThreads = {kName, takes_all<Desc>, run_on_threads<kRun, Desc>,
                                          nullptr, nullptr};
 
-extern const Candidate kCast;
-extern const Candidate kAmax;
-extern const Candidate kColumnSum;
-extern const Candidate kSimpleGemm; // takes every product, slowly
-extern const Candidate kGradStats;
-extern const Candidate kOptimizerPrepare;
-extern const Candidate kOptimizerUpdate;
-extern const Candidate kScalerUpdate;
-extern const Candidate kQuantize;
-extern const Candidate kDequantize;
-extern const Candidate kDelayedUpdate;
-extern const Candidate kSumParts;
+// Of products there are more (host/gemm); the one here takes every product, slowly.
+#define X(name, desc, candidate) extern const Candidate candidate;
+#include "device/op_kinds.def"
+#undef X
 
 } // namespace mp::backends::host

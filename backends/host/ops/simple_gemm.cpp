@@ -32,6 +32,6 @@ Status run(Device& device, Queue& /*queue*/, Plan& plan, const GemmBuffers& buff
 
 } // namespace
 
-const Candidate kSimpleGemm = {"simple", takes_all<GemmDesc>, nullptr, DescPlan::prepare, run};
+const Candidate kGemm = {"simple", takes_all<GemmDesc>, nullptr, DescPlan::prepare, run};
 
 } // namespace mp::backends::host

@@ -18,20 +18,15 @@
 namespace mp {
 
 enum class OpKind : int32_t {
-    cast,              // CastDesc
-    amax,              // AmaxDesc
-    column_sum,        // ColumnSumDesc
-    gemm,              // GemmDesc
-    grad_stats,        // GradStatsDesc
-    optimizer_prepare, // OptimizerPrepareDesc
-    optimizer_update,  // OptimizerUpdateDesc
-    scaler_update,     // ScalerUpdateDesc
-    quantize,          // QuantizeDesc
-    dequantize,        // DequantizeDesc
-    delayed_update,    // DelayedUpdateDesc
-    sum_parts,         // SumPartsDesc
+#define X(name, desc, candidate) name,
+#include "device/op_kinds.def"
+#undef X
 };
-inline constexpr int32_t kOpKindCount = 12;
+#define X(name, desc, candidate) +1
+inline constexpr int32_t kOpKindCount = 0
+#include "device/op_kinds.def"
+    ;
+#undef X
 
 struct OpDesc {
     OpKind kind;

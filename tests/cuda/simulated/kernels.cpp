@@ -217,41 +217,24 @@ Status run_reference_plan(Device& device, Queue& queue, Plan& plan,
     });
 }
 
-template <class Desc>
-constexpr Candidate kReference = {"kokkos", supports<Desc>, run_reference<Desc>, nullptr, nullptr};
-constexpr Candidate kReferenceGemm = {"kokkos", supports<GemmDesc>, nullptr, prepare_reference,
-                                      run_reference_plan};
+template <class Desc> constexpr Candidate make_candidate() noexcept {
+    if constexpr (std::is_same_v<Desc, GemmDesc>) {
+        return {"kokkos", supports<Desc>, nullptr, prepare_reference, run_reference_plan};
+    } else {
+        return {"kokkos", supports<Desc>, run_reference<Desc>, nullptr, nullptr};
+    }
+}
+template <class Desc> constexpr Candidate kReference = make_candidate<Desc>();
 
 } // namespace
 
 CandidateList kokkos_candidates(OpKind kind) noexcept {
-    switch (kind) {
-    case OpKind::cast:
-        return {&kReference<CastDesc>, 1};
-    case OpKind::amax:
-        return {&kReference<AmaxDesc>, 1};
-    case OpKind::column_sum:
-        return {&kReference<ColumnSumDesc>, 1};
-    case OpKind::gemm:
-        return {&kReferenceGemm, 1};
-    case OpKind::grad_stats:
-        return {&kReference<GradStatsDesc>, 1};
-    case OpKind::optimizer_prepare:
-        return {&kReference<OptimizerPrepareDesc>, 1};
-    case OpKind::optimizer_update:
-        return {&kReference<OptimizerUpdateDesc>, 1};
-    case OpKind::scaler_update:
-        return {&kReference<ScalerUpdateDesc>, 1};
-    case OpKind::quantize:
-        return {&kReference<QuantizeDesc>, 1};
-    case OpKind::dequantize:
-        return {&kReference<DequantizeDesc>, 1};
-    case OpKind::delayed_update:
-        return {&kReference<DelayedUpdateDesc>, 1};
-    case OpKind::sum_parts:
-        return {&kReference<SumPartsDesc>, 1};
-    }
-    return {};
+    static constexpr const Candidate* kAll[] = {
+#define X(name, desc, candidate) &kReference<desc>,
+#include "device/op_kinds.def"
+#undef X
+    };
+    return {kAll[static_cast<std::size_t>(kind)], 1};
 }
 
 } // namespace cuda
