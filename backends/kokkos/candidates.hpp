@@ -14,6 +14,7 @@
 #include "kernels/amax.hpp"
 #include "kernels/cast.hpp"
 #include "kernels/column_sum.hpp"
+#include "kernels/content_hash.hpp"
 #include "kernels/dequantize.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/grad_stats.hpp"
@@ -57,6 +58,10 @@ template <class Exec> void launch(const Exec& exec, const DelayedUpdateDesc& op)
 }
 template <class Exec> void launch(const Exec& exec, const SumPartsDesc& op) {
     kernels::sum_parts(exec, op);
+}
+
+template <class Exec> void launch(const Exec& exec, const ContentHashDesc& op) {
+    kernels::content_hash(exec, op);
 }
 
 template <class Access> class Candidates {

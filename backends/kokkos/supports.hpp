@@ -101,6 +101,9 @@ inline bool suits_kernels(const SumPartsDesc& op, Reason& reason) noexcept {
     }
     return op.mode == SumMode::largest || is_aligned(op.destination, reason);
 }
+inline bool suits_kernels(const ContentHashDesc& /*op*/, Reason& /*reason*/) noexcept {
+    return true;
+}
 inline bool suits_kernels(const OptimizerPrepareDesc& /*op*/, Reason& /*reason*/) noexcept {
     return true;
 }

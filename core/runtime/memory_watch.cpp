@@ -187,6 +187,8 @@ void note_writes(const OpDesc& op, bool by_graph) noexcept {
         return writes.array(static_cast<const CastDesc&>(op).destination);
     case OpKind::amax:
         return writes.values(static_cast<const AmaxDesc&>(op).result, 1);
+    case OpKind::content_hash:
+        return writes.values(static_cast<const ContentHashDesc&>(op).result, 1);
     case OpKind::column_sum:
         return writes.array(static_cast<const ColumnSumDesc&>(op).destination);
     case OpKind::gemm: // planned: GemmPlan notes what a run writes

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "comm/capture.hpp"
-#include "system/fnv.hpp"
+#include "runtime/select.hpp"
 
 namespace mp::shard {
 namespace {
@@ -42,19 +42,39 @@ std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTenso
     return gradients;
 }
 
-void add_bits(system::Fnv64& hash, Stream& stream, const Tensor& tensor) {
-    std::vector<unsigned char> bytes(tensor.bytes());
-    if (!bytes.empty()) {
-        stream.copy(bytes.data(), tensor.data(), bytes.size(), CopyKind::device_to_host);
-        stream.sync();
+// Of tensors one after another, found where they are: eight bytes come to the host.
+class ContentHash {
+  public:
+    explicit ContentHash(Stream& stream) : stream_(stream), sum_(stream, sizeof(uint64_t)) {
+        stream_.zero(sum_.data(), sizeof(uint64_t));
     }
-    hash.add_words(bytes.data(), bytes.size());
-}
+    void add(const Tensor& tensor) {
+        ContentHashDesc op{};
+        op.kind = OpKind::content_hash;
+        op.data = tensor.data();
+        op.bytes = static_cast<int64_t>(tensor.bytes());
+        op.first_word = words_;
+        op.result = static_cast<uint64_t*>(sum_.data());
+        run_op(stream_, op);
+        words_ += (tensor.bytes() + 7) / 8;
+    }
+    [[nodiscard]] uint64_t value() {
+        uint64_t sum = 0;
+        stream_.copy(&sum, sum_.data(), sizeof sum, CopyKind::device_to_host);
+        stream_.sync();
+        return sum;
+    }
+
+  private:
+    Stream& stream_;
+    Scratch sum_;
+    uint64_t words_ = 0;
+};
 
 uint64_t first_values_hash(Stream& stream, const std::vector<ShardedTensor>& tensors) {
-    system::Fnv64 hash;
+    ContentHash hash(stream);
     for (const ShardedTensor& tensor : tensors) {
-        add_bits(hash, stream, tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param);
+        hash.add(tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param);
     }
     return hash.value();
 }
@@ -263,11 +283,11 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
     if (options_.check_every == 0 || options_.stage == 3 || step % options_.check_every != 0) {
         return 0;
     }
-    system::Fnv64 hash;
+    ContentHash hash(stream);
     for (const ShardedTensor& tensor : tensors_) {
-        add_bits(hash, stream, *tensor.param);
+        hash.add(*tensor.param);
         if (tensor.param->scales() != nullptr) {
-            add_bits(hash, stream, *scale_of(tensor.param));
+            hash.add(*scale_of(tensor.param));
         }
     }
     return hash.value();

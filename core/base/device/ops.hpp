@@ -101,6 +101,14 @@ struct DequantizeDesc : OpDesc {
     TensorRef destination; // fp32, fp16 or bf16
 };
 
+// *result += sum, modulo 2^64, of mixed_word(word i, first_word + i) over the 8-byte words of the array, in any order.
+struct ContentHashDesc : OpDesc {
+    const void* data = nullptr; // of any alignment
+    int64_t bytes = 0;
+    uint64_t first_word = 0; // place of the array's first word in what is hashed
+    uint64_t* result = nullptr;
+};
+
 // update_delayed() for each of so many slots.
 struct DelayedUpdateDesc : OpDesc {
     numerics::DelayedSlot* slots = nullptr;

@@ -30,6 +30,8 @@ inline bool has_meaning(const AmaxDesc& op, Reason& reason) noexcept {
     return detail::are_floating("the amax is of", op.source.dtype, op.source.dtype, reason);
 }
 
+inline bool has_meaning(const ContentHashDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
+
 inline bool has_meaning(const ColumnSumDesc& op, Reason& reason) noexcept {
     return detail::are_floating("sums are of", op.source.dtype, op.destination.dtype, reason);
 }
