@@ -1,116 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over thread ranks: which bits are promised, how many bytes are sent, what is refused.
+// Shares of a sum over thread ranks: what is added, how many bytes are sent, what is refused.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <limits>
-#include <mutex>
-#include <new>
-#include <numeric>
 
-#include "numerics/part_sum.hpp"
-#include "numerics/quantize.hpp"
-#include "rank_device.hpp"
-#include "ranks.hpp"
+#include "reduce_case.hpp"
 
 namespace mp::test {
 namespace {
 
-using comm::AllReduce;
-using comm::ReduceDesc;
-using comm::ReduceScatter;
-using comm::SumOrder;
-using comm::WireScale;
-
-constexpr Format kFp32 = comm::wire_format(DType::fp32);
-constexpr Format kBf16 = comm::wire_format(DType::bf16);
-constexpr Format kFp16 = comm::wire_format(DType::fp16);
-constexpr Format kBlocks = comm::wire_format(DType::fp8_e4m3, WireScale::block);
-constexpr Format kMx = comm::wire_format(DType::fp8_e5m2, WireScale::mx);
-constexpr Format kTensor = comm::wire_format(DType::fp8_e4m3, WireScale::tensor);
-constexpr Format kFormats[] = {kFp32, kBf16, kFp16, kBlocks, kMx, kTensor};
-constexpr int64_t kSizes[] = {0, 1, 7, 127, 128, 129, 16385};
-
-// One reduction by `ranks` ranks; the shards one after another.
-struct Case {
-    ReduceDesc desc;
-    int64_t total = 0;
-    DType source = DType::fp32;
-    DType result = DType::fp32;
-    int32_t threads = 1;
-    std::string backend = "host";
-    // Of the whole array, by rank; empty: even, at multiples of 128.
-    std::vector<int64_t> counts;
-};
-
-Values reduced(const Case& run, int32_t ranks, int64_t* bytes = nullptr) {
-    std::vector<int64_t> counts = run.counts;
-    if (counts.empty()) {
-        counts = comm::even_counts(run.total, ranks, 128);
-    }
-    Values all(run.result, run.total);
-    std::mutex mutex;
-    run_ranks(ranks, [&](Communicator& comm) {
-        const auto stream = make_stream(run.threads, run.backend);
-        const int32_t slots = run.desc.slots == 0 ? ranks : run.desc.slots;
-        const comm::SlotRun own = comm::slots_of(comm.rank(), ranks, slots);
-        std::vector<Values> arrays;
-        std::vector<ArrayRef> sources;
-        for (int32_t slot = own.first; slot < own.end; ++slot) {
-            arrays.push_back(
-                gradients(run.source, slot, run.desc.rounding.first_element, run.total));
-        }
-        for (Values& array : arrays) {
-            sources.push_back(plain_array(array.ref()));
-        }
-        const auto me = static_cast<std::size_t>(comm.rank());
-        const auto at = static_cast<std::ptrdiff_t>(me);
-        const int64_t first = std::accumulate(counts.begin(), counts.begin() + at, int64_t{0});
-        Values shard(run.result, counts[me]);
-        ReduceScatter reduce(comm, *stream);
-        reduce.begin(run.desc, sources, counts, shard.ref());
-        reduce.wait();
-        const std::lock_guard lock(mutex);
-        std::copy(shard.bytes.begin(), shard.bytes.end(),
-                  all.bytes.begin() + static_cast<std::ptrdiff_t>(bytes_of(run.result, first)));
-        if (bytes != nullptr) {
-            *bytes += comm.traffic().total_bytes();
-        }
-    });
-    return all;
-}
-
-// What one element is after it went over the wire in a message that begins at `first` and has `count`. Written
-// without the library's pack().
-float on_wire(const Format& format, int32_t slot, int64_t first, int64_t count, int64_t i) {
-    const float x = gradient_at(slot, i);
-    if (!format.is_quantized()) {
-        Values one(format.dtype, 1);
-        one.set(0, x);
-        return one.get(0);
-    }
-    const int64_t width = comm::wire_block(format) == 0 ? count : comm::wire_block(format);
-    const int64_t begin = first + (i - first) / width * width;
-    float amax = 0.0F;
-    for (int64_t j = begin; j < std::min(begin + width, first + count); ++j) {
-        amax = std::max(amax, std::fabs(gradient_at(slot, j)));
-    }
-    const auto rule = comm::wire_scale(format) == WireScale::mx ? numerics::ScaleRule::mx_rceil
-                                                                : numerics::ScaleRule::current;
-    const numerics::BlockScale scale =
-        numerics::block_scale(numerics::scale_policy(rule, format.dtype), amax, 1.0F, 0.0F);
-    Values code(format.dtype, 1);
-    numerics::store_quantized(format.dtype, code.bytes.data(), 0,
-                              numerics::quantize_code(format.dtype, x, scale.multiply));
-    return code.get(0) * scale.scale_inv;
-}
-
 TEST(ReduceScatter, AddsByRankWhatTheWireCarries) {
-    for (const Format& format : kFormats) {
+    for (const Format& format : kWireFormats) {
         for (const int32_t ranks : {1, 2, 3, 5}) {
             for (const int64_t total : {int64_t{0}, int64_t{1}, int64_t{129}, int64_t{1000}}) {
-                Case run;
+                ReduceCase run;
                 run.desc.wire = format;
                 run.total = total;
                 const Values sums = reduced(run, ranks);
@@ -134,104 +37,10 @@ TEST(ReduceScatter, AddsByRankWhatTheWireCarries) {
     }
 }
 
-TEST(ReduceScatter, DoesNotDependOnThreadsBackendsOrBuckets) {
-    for (const Format& format : kFormats) {
-        Case run;
-        run.desc.wire = format;
-        run.total = 40000;
-        run.source = DType::bf16;
-        const Values once = reduced(run, 3);
-        run.threads = 3;
-        EXPECT_EQ(reduced(run, 3), once) << comm::wire_text(format);
-        run.backend = "reference";
-        run.threads = 1;
-        EXPECT_EQ(reduced(run, 3), once) << comm::wire_text(format);
-        if (comm::wire_scale(format) == WireScale::tensor) {
-            continue; // a scale for each message
-        }
-        run.backend = "host";
-        for (const int64_t bucket : {int64_t{1280}, int64_t{16384}}) {
-            Values joined(run.result, once.count);
-            for (int64_t first = 0; first < once.count; first += bucket) {
-                Case part = run;
-                part.desc.rounding.first_element = first;
-                part.total = std::min(bucket, once.count - first);
-                const Values here = reduced(part, 3);
-                std::copy(here.bytes.begin(), here.bytes.end(),
-                          joined.bytes.begin() + static_cast<std::ptrdiff_t>(4 * first));
-            }
-            EXPECT_EQ(joined, once) << comm::wire_text(format) << ", buckets of " << bucket;
-        }
-    }
-}
-
-class ForEveryNumberOfRanks : public ::testing::TestWithParam<SumOrder> {};
-
-TEST_P(ForEveryNumberOfRanks, GivesTheSameBits) {
-    for (const Format& format : {kFp32, kBf16, kFp16, kBlocks, kMx}) {
-        for (const int32_t slots : {8, 11}) {
-            Case run;
-            run.desc.wire = format;
-            run.desc.order = GetParam();
-            run.desc.slots = slots;
-            run.total = 3000;
-            run.source = DType::fp32;
-            const Values alone = reduced(run, 1);
-            for (const int32_t ranks : {2, 3, 4, 5, 6, 7, 8}) {
-                run.threads = ranks == 3 ? 2 : 1;
-                EXPECT_EQ(reduced(run, ranks), alone)
-                    << comm::wire_text(format) << ", " << ranks << " ranks, " << slots << " slots";
-            }
-        }
-    }
-    Case few; // more ranks than slots: some contribute nothing, and get their share
-    few.desc.wire = kBf16;
-    few.desc.order = GetParam();
-    few.desc.slots = 3;
-    few.total = 1000;
-    EXPECT_EQ(reduced(few, 5), reduced(few, 1));
-    EXPECT_EQ(reduced(few, 7), reduced(few, 2));
-
-    Case run; // elements that begin anywhere, shares of any size, results that are rounded
-    run.desc.wire = kBf16;
-    run.desc.order = GetParam();
-    run.desc.slots = 6;
-    run.desc.rounding.first_element = 77;
-    run.result = DType::bf16;
-    for (const int64_t total : kSizes) {
-        run.total = total;
-        run.counts = {total};
-        const Values alone = reduced(run, 1);
-        const int64_t third = total / 3;
-        run.counts = {third, 0, total - third - third / 2, third / 2};
-        EXPECT_EQ(reduced(run, 4), alone) << total;
-    }
-}
-
-std::string order_label(const ::testing::TestParamInfo<SumOrder>& info) {
-    return comm::order_name(info.param);
-}
-
-INSTANTIATE_TEST_SUITE_P(Orders, ForEveryNumberOfRanks,
-                         ::testing::Values(SumOrder::tree, SumOrder::exact), order_label);
-
-// The order of ranks is another one for another number of them: the promise above is not empty.
-TEST(ReduceScatter, ByRankDependsOnTheNumberOfRanks) {
-    Case run;
-    run.desc.wire = kFp32;
-    run.desc.order = SumOrder::tree;
-    run.desc.slots = 8;
-    run.total = 3000;
-    const Values tree = reduced(run, 8);
-    run.desc.order = SumOrder::rank;
-    run.desc.slots = 0;
-    EXPECT_NE(reduced(run, 8), tree);
-}
-
 TEST(ReduceScatter, IsWithinOneRoundingOfFp64) {
     for (const SumOrder order : {SumOrder::rank, SumOrder::tree, SumOrder::exact}) {
         for (const DType result : {DType::fp32, DType::bf16, DType::fp16}) {
-            Case run;
+            ReduceCase run;
             run.desc.wire = kBf16;
             run.desc.order = order;
             run.total = 16385;
@@ -259,7 +68,7 @@ TEST(ReduceScatter, IsWithinOneRoundingOfFp64) {
 }
 
 TEST(ReduceScatter, AddsInFp64) {
-    Case run;
+    ReduceCase run;
     run.desc.wire = kFp32;
     run.desc.accumulate = comm::Accumulate::fp64;
     run.total = 2000;
@@ -287,7 +96,7 @@ TEST(ReduceScatter, SendsTheBytesOfARing) {
     for (const auto& row : rows) {
         for (const int32_t ranks : {1, 2, 4, 8}) {
             for (const SumOrder order : {SumOrder::rank, SumOrder::tree}) {
-                Case run;
+                ReduceCase run;
                 run.desc.wire = row.format;
                 run.desc.order = order;
                 run.total = kTotal;
@@ -298,7 +107,7 @@ TEST(ReduceScatter, SendsTheBytesOfARing) {
             }
         }
     }
-    Case run; // exact: the amaxes, and units of 8 bytes where a rank has several slots
+    ReduceCase run; // exact: the amaxes, and units of 8 bytes where a rank has several slots
     run.desc.wire = kFp32;
     run.desc.order = SumOrder::exact;
     run.desc.slots = 8;
@@ -308,135 +117,9 @@ TEST(ReduceScatter, SendsTheBytesOfARing) {
     EXPECT_EQ(bytes, 8 * kTotal * 3 + 4 * (kTotal / 128) * 4);
 }
 
-// "Verifiable" inputs: multiples of one power of two, few enough that every sum is a number of every type used.
-TEST(AllReduce, IsExactWhereEverySumFits) {
-    const auto value = [](int32_t rank, int64_t i) {
-        return static_cast<float>((static_cast<int64_t>(rank) * 31 + i * 7) % 15 - 7);
-    };
-    for (const Format& format : kFormats) {
-        for (const SumOrder order :
-             {SumOrder::rank, SumOrder::tree, SumOrder::exact, SumOrder::fast}) {
-            const bool is_fp8 = format.is_quantized();
-            if ((order == SumOrder::fast && is_fp8) ||
-                comm::wire_scale(format) == WireScale::tensor || format == kBlocks) {
-                continue; // refused, or scales that are no powers of two
-            }
-            run_ranks(4, [&](Communicator& comm) {
-                const auto stream = make_stream();
-                Values source(DType::bf16, 700);
-                for (int64_t i = 0; i < source.count; ++i) {
-                    source.set(i, value(comm.rank(), i));
-                }
-                Values sum(DType::bf16, source.count);
-                ReduceDesc desc;
-                desc.wire = format;
-                desc.order = order;
-                AllReduce reduce(comm, *stream);
-                const ArrayRef from = plain_array(source.ref());
-                reduce.begin(desc, {&from, 1}, sum.ref());
-                reduce.wait();
-                for (int64_t i = 0; i < sum.count; ++i) {
-                    float expected = 0.0F;
-                    for (int32_t r = 0; r < 4; ++r) {
-                        expected += value(r, i);
-                    }
-                    ASSERT_EQ(sum.get(i), expected)
-                        << comm::wire_text(format) << " " << comm::order_name(order);
-                }
-            });
-        }
-    }
-}
-
-TEST(AllReduce, GivesEveryRankTheSameAlsoThroughFp8) {
-    for (const Format& gather : {kFp32, kBf16, kBlocks, kMx}) {
-        for (const DType to : {DType::fp32, DType::bf16}) {
-            std::vector<Values> results(3);
-            int64_t bytes = 0;
-            std::mutex mutex;
-            run_ranks(3, [&](Communicator& comm) {
-                const auto stream = make_stream();
-                Values source = gradients(DType::fp32, comm.rank(), 0, 3 * 640);
-                Values& sum = results[static_cast<std::size_t>(comm.rank())];
-                sum = Values(to, source.count);
-                ReduceDesc desc;
-                desc.wire = kBlocks;
-                AllReduce reduce(comm, *stream);
-                const ArrayRef from = plain_array(source.ref());
-                reduce.begin(desc, {&from, 1}, sum.ref(), &gather);
-                reduce.wait();
-                const std::lock_guard lock(mutex);
-                bytes += comm.traffic().total_bytes();
-            });
-            EXPECT_EQ(results[0], results[1]);
-            EXPECT_EQ(results[0], results[2]);
-            EXPECT_EQ(bytes,
-                      2 * (comm::wire_bytes(3 * 640, kBlocks) + comm::wire_bytes(3 * 640, gather)));
-            Case run;
-            run.desc.wire = kBlocks;
-            run.total = 3 * 640;
-            const Values sums = reduced(run, 3);
-            for (int64_t i = 0; i < sums.count; ++i) {
-                const float near = std::max(1e-3F, std::fabs(sums.get(i)));
-                const float error = gather == kFp32 && to == DType::fp32 ? 0.0F
-                                    : gather == kBf16 || gather == kFp32 ? 0x1p-8F
-                                    : gather == kMx                      ? 0.13F
-                                                                         : 0.0633F;
-                ASSERT_NEAR(results[0].get(i), sums.get(i),
-                            error * near + (error > 0.01F ? 0.01F : 0.0F));
-            }
-        }
-    }
-}
-
-// A transport of one rank that says it can add.
-class AddingTransport final : public Transport {
-  public:
-    explicit AddingTransport(int* sums) : sums_(sums) {}
-    [[nodiscard]] int32_t rank() const noexcept override { return 0; }
-    [[nodiscard]] int32_t size() const noexcept override { return 1; }
-    [[nodiscard]] const char* name() const noexcept override { return "adding"; }
-    [[nodiscard]] TransportCaps caps() const noexcept override { return {true, false}; }
-    Status begin(const Collective& collective, TransportRequest** out) noexcept override {
-        *sums_ += collective.kind == CollectiveKind::sum_f32 ? 1 : 0;
-        *out = new (std::nothrow) DoneRequest;
-        return *out != nullptr ? Status() : Status::error(Code::out_of_memory, "no request");
-    }
-    void abort(const Status& /*reason*/) noexcept override {}
-    Status make_group(const GroupDesc& /*group*/, Transport** /*out*/) noexcept override {
-        return {};
-    }
-
-  private:
-    int* sums_;
-};
-
-TEST(AllReduce, LeavesFastSumsToATransportThatAdds) {
-    int sums = 0;
-    Communicator comm(std::make_unique<AddingTransport>(&sums));
-    const auto stream = make_stream();
-    Values source = gradients(DType::bf16, 0, 0, 300);
-    Values sum(DType::fp32, 300);
-    AllReduce reduce(comm, *stream);
-    const ArrayRef from = plain_array(source.ref());
-    for (const Format& format : {kFp32, kBf16}) {
-        for (const SumOrder order : {SumOrder::fast, SumOrder::rank}) {
-            sums = 0;
-            ReduceDesc desc;
-            desc.wire = format;
-            desc.order = order;
-            reduce.begin(desc, {&from, 1}, sum.ref());
-            EXPECT_THROW(reduce.begin(desc, {&from, 1}, sum.ref()), Error);
-            reduce.wait();
-            EXPECT_EQ(sums, format == kFp32 && order == SumOrder::fast ? 1 : 0);
-            EXPECT_EQ(sum.get(7), source.get(7));
-        }
-    }
-}
-
 TEST(ReduceScatter, SeesWhatOneRankHas) {
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    for (const Format& format : kFormats) {
+    for (const Format& format : kWireFormats) {
         for (const SumOrder order : {SumOrder::rank, SumOrder::tree, SumOrder::exact}) {
             if (order != SumOrder::rank && comm::wire_scale(format) == WireScale::tensor) {
                 continue;
@@ -505,7 +188,7 @@ TEST(ReduceScatter, ReadsScaledCodes) {
 // Unbiased, the same for every cut of the elements, and another draw on every rank.
 TEST(ReduceScatter, RoundsToTheWireByTheLogicalElement) {
     for (const Format& format : {kBf16, kBlocks}) {
-        Case run;
+        ReduceCase run;
         run.desc.wire = format;
         run.desc.rounding = {true, 7, 8, 9};
         run.total = 2048;
@@ -652,24 +335,6 @@ TEST(ReduceScatter, RefusesWithTheReason) {
         EXPECT_THROW(reduce.wait(), Error);
         EXPECT_EQ(comm.sequence(), 0U);
     });
-}
-
-TEST(SubtreesOfSlots, AreMaximalAndMergeToTheTree) {
-    using comm::SlotRun;
-    EXPECT_EQ(comm::subtrees_of({0, 8}, 8), (std::vector<SlotRun>{{0, 8}}));
-    EXPECT_EQ(comm::subtrees_of({2, 5}, 8), (std::vector<SlotRun>{{2, 4}, {4, 5}}));
-    EXPECT_EQ(comm::subtrees_of({3, 3}, 8), (std::vector<SlotRun>{}));
-    EXPECT_EQ(comm::subtrees_of({4, 5}, 5), (std::vector<SlotRun>{{4, 5}}));
-    std::size_t most = 0;
-    for (const int32_t ranks : {3, 5}) {
-        for (int32_t r = 0; r < ranks; ++r) {
-            most = std::max(most, comm::subtrees_of(comm::slots_of(r, ranks, 64), 64).size());
-        }
-    }
-    EXPECT_EQ(most, 5U);
-    const std::vector<SlotRun> leaves = {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}};
-    EXPECT_EQ(comm::tree_merges(leaves, {0, 5}, 5), (std::vector<int32_t>{0, 1, 0, 2, 1}));
-    EXPECT_THROW((void)comm::tree_merges({leaves.data(), 4}, {0, 5}, 5), Error);
 }
 
 } // namespace

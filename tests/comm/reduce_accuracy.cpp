@@ -15,17 +15,15 @@
 #include "numerics/quantize.hpp"
 #include "rank_device.hpp"
 #include "ranks.hpp"
+#include "wire_formats.hpp"
 
 namespace mp::test {
 namespace {
 
 using comm::ReduceDesc;
-using comm::WireScale;
 
 constexpr int64_t kHalf = 8192;
 constexpr int64_t kCount = 2 * kHalf;
-constexpr Format kBf16 = comm::wire_format(DType::bf16);
-constexpr Format kBlocks = comm::wire_format(DType::fp8_e4m3, WireScale::block);
 
 struct Errors {
     double correlated;

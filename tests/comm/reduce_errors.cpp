@@ -13,14 +13,12 @@
 #include "numerics/fp16.hpp"
 #include "numerics/fp8.hpp"
 #include "rank_device.hpp"
+#include "wire_formats.hpp"
 
 namespace mp::test {
 namespace {
 
-using comm::WireScale;
-
 constexpr int64_t kCount = 16384;
-constexpr Format kBlocks = comm::wire_format(DType::fp8_e4m3, WireScale::block);
 
 double uniform(uint64_t key) {
     return (static_cast<double>(numerics::splitmix64(key) >> 11) + 0.5) * 0x1p-53;
@@ -169,9 +167,6 @@ void about(const Errors& found, const Errors& figure, const char* what) {
     EXPECT_NEAR(found.right, figure.right, 0.2 * figure.right) << what << ", right";
     print(found, what);
 }
-
-constexpr Format kBf16 = comm::wire_format(DType::bf16);
-constexpr Format kFp32 = comm::wire_format(DType::fp32);
 
 TEST(ReduceErrors, OfBf16) {
     Ranks eight(8, true);

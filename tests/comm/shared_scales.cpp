@@ -9,17 +9,16 @@
 
 #include "numerics/fp8.hpp"
 #include "shard/gradient_buckets.hpp"
+#include "wire_formats.hpp"
 #include "zero.hpp"
 
 namespace mp::test {
 namespace {
 
-using comm::WireScale;
 using Codes = std::vector<uint8_t>;
 using Floats = std::vector<float>;
 
 constexpr Format kShared = comm::wire_format(DType::fp8_e4m3, WireScale::shared);
-constexpr Format kFp32 = comm::wire_format(DType::fp32);
 
 // The gradients of one rank on their way.
 class Buckets {
