@@ -1,74 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves between the calls of a sharded optimizer: buckets and gathers end while the caller makes no call, whoever moved
-// them the bits are the same, and a rank that is lost or late meanwhile gives a status in the next call.
-#include "comm/progress.hpp"
-
+// What moves between the calls of a sharded optimizer: buckets and gathers end while the caller makes no call, and a rank that
+// is lost or late meanwhile gives a status in the next call.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <latch>
-#include <random>
 
 #include "faulty_transport.hpp"
-#include "simulation.hpp"
-#include "zero.hpp"
+#include "progress_training.hpp"
 
 namespace mp::test {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-constexpr milliseconds kPatience{20000}; // until a test gives up
-
-// What a caller does who computes: no call of the library. False where it took too long.
-bool compute_until(const std::function<bool()>& condition, milliseconds at_most = kPatience) {
-    const auto until = Clock::now() + at_most;
-    while (!condition() && Clock::now() < until) {
-        std::this_thread::sleep_for(milliseconds(1));
-    }
-    return condition();
-}
-
-Training training_of(int32_t stage, const char* recipe = "bf16_pure_kahan") {
-    Training run;
-    run.recipe = recipe::find_preset(recipe).recipe;
-    run.sharding.stage = stage;
-    run.sharding.bucket_elements = 30000;
-    return run;
-}
-
-const comm::MessageCounts& messages(TestModel& test_model) {
-    return test_model.optimizer().sharding()->progress().messages();
-}
-
-bool all_finished(TestModel& test_model) {
-    return messages(test_model).finished == messages(test_model).begun;
-}
-
-void gather_all(TestModel& test_model) {
-    for (int32_t p = 0; p < test_model.optimizer().parameters().count(); ++p) {
-        test_model.optimizer().sharding()->begin_gather(test_model.stream(),
-                                                        std::vector<int32_t>{p});
-    }
-}
-
-// Steps in which everything that can be under way is left to the thread.
-std::vector<Outcome> train_patiently(int32_t ranks, const Training& run) {
-    std::vector<Outcome> outcomes(static_cast<std::size_t>(ranks));
-    train_ranks(ranks, run, [&](TestModel& test_model) {
-        test_model.optimizer().shard(test_model.stream());
-        for (int32_t step = 0; step < run.steps; ++step) {
-            gather_all(test_model); // for the forward pass, where there is anything to gather
-            EXPECT_TRUE(compute_until([&] { return all_finished(test_model); }));
-            test_model.backward(step, true);
-            EXPECT_TRUE(compute_until([&] { return all_finished(test_model); }));
-            test_model.optimizer().step(test_model.stream(), nullptr);
-        }
-        outcomes[static_cast<std::size_t>(test_model.comm().rank())] = test_model.outcome();
-    });
-    return outcomes;
-}
 
 // ---- the engine alone
 
@@ -174,105 +115,6 @@ TEST(ProgressThread, SumsBesideTheCallersKernels) {
             while (!all_finished(test_model)) {
                 cast_tensor(test_model.stream(), from.ref(), to.ref());
                 EXPECT_EQ(static_cast<const uint16_t*>(to.data())[step], 0x3fc0);
-            }
-            test_model.optimizer().step(test_model.stream(), nullptr);
-        }
-        outcomes[static_cast<std::size_t>(test_model.comm().rank())] = test_model.outcome();
-    });
-    expect_same(expected[0], outcomes[0]);
-    expect_same(expected[1], outcomes[1]);
-}
-
-// ---- the same bits
-
-TEST(ProgressThread, ChangesNoBit) {
-    for (const char* recipe : {"fp32", "bf16_pure_kahan", "bf16_mixed"}) {
-        for (int32_t stage = 0; stage <= 3; ++stage) {
-            SCOPED_TRACE(std::string(recipe) + ", stage " + std::to_string(stage));
-            Training run = training_of(stage, recipe);
-            run.sharding.progress_thread = false;
-            const std::vector<Outcome> expected = train(3, run, true);
-            run.sharding.progress_thread = true;
-            const std::vector<Outcome> hasty = train(3, run, true);
-            const std::vector<Outcome> patient = train_patiently(3, run);
-            for (std::size_t rank = 0; rank < expected.size(); ++rank) {
-                expect_same(expected[rank], hasty[rank]);
-                expect_same(expected[rank], patient[rank]);
-            }
-        }
-    }
-}
-
-TEST(ProgressThread, ChangesNoBitOfOtherWiresAndOrders) {
-    for (const Format& wire : {comm::wire_format(DType::bf16),
-                               comm::wire_format(DType::fp8_e4m3, comm::WireScale::block),
-                               comm::wire_format(DType::fp8_e5m2, comm::WireScale::mx)}) {
-        for (const comm::SumOrder order :
-             {comm::SumOrder::rank, comm::SumOrder::tree, comm::SumOrder::exact}) {
-            SCOPED_TRACE(comm::wire_text(wire) + ", order " + comm::order_name(order));
-            Training run = training_of(1, "fp32");
-            run.sharding.wire = wire;
-            run.sharding.order = order;
-            run.slots = run.sharding.slots = comm::has_slots(order) ? 7 : 0;
-            run.sharding.progress_thread = false;
-            const std::vector<Outcome> expected = train(3, run, true);
-            run.sharding.progress_thread = true;
-            const std::vector<Outcome> actual = train_patiently(3, run);
-            for (std::size_t rank = 0; rank < expected.size(); ++rank) {
-                expect_same(expected[rank], actual[rank]);
-            }
-        }
-    }
-}
-
-// The sums of groups and of nodes are a message more, which the thread begins, and not at the same time on every rank.
-TEST(ProgressThread, ChangesNoBitOfGroupsAndNodes) {
-    for (const bool has_nodes : {false, true}) {
-        for (int32_t stage = 0; stage <= 3; ++stage) {
-            for (const comm::SumOrder order :
-                 {comm::SumOrder::rank, comm::SumOrder::tree, comm::SumOrder::exact}) {
-                if (has_nodes && comm::has_slots(order)) {
-                    continue;
-                }
-                SCOPED_TRACE(std::string(has_nodes ? "nodes" : "groups") + " of 2, stage " +
-                             std::to_string(stage) + ", order " + comm::order_name(order));
-                Training run = training_of(stage);
-                (has_nodes ? run.sharding.node_ranks : run.sharding.shard_ranks) = 2;
-                run.sharding.order = order;
-                run.sharding.progress_thread = false;
-                const std::vector<Outcome> expected = train(4, run, true);
-                run.sharding.progress_thread = true;
-                const std::vector<Outcome> hasty = train(4, run, true);
-                const std::vector<Outcome> patient = train_patiently(4, run);
-                for (std::size_t rank = 0; rank < expected.size(); ++rank) {
-                    expect_same(expected[rank], hasty[rank]);
-                    expect_same(expected[rank], patient[rank]);
-                }
-            }
-        }
-    }
-}
-
-// Both ways to say that a slot's gradients are there, after each other.
-TEST(ProgressThread, ASlotThatIsReadyIsNotSentTwice) {
-    Training run = training_of(1, "fp32");
-    run.slots = run.sharding.slots = 6;
-    run.sharding.order = comm::SumOrder::tree;
-    const std::vector<Outcome> expected = train(2, run);
-    std::vector<Outcome> outcomes(2);
-    train_ranks(2, run, [&](TestModel& test_model) {
-        test_model.optimizer().shard(test_model.stream());
-        for (int32_t step = 0; step < run.steps; ++step) {
-            const comm::SlotRun slots = comm::slots_of(test_model.comm().rank(), 2, run.slots);
-            for (int32_t slot = slots.first; slot < slots.end; ++slot) {
-                for (std::size_t p = model().size(); p-- > 0;) {
-                    test_model.write_gradient(p, slot, step);
-                }
-                for (std::size_t p = model().size(); p-- > static_cast<std::size_t>(slot % 7);) {
-                    test_model.optimizer().sharding()->grad_ready(test_model.stream(),
-                                                                  static_cast<int32_t>(p));
-                }
-                test_model.optimizer().sharding()->end_microbatch(test_model.stream());
             }
             test_model.optimizer().step(test_model.stream(), nullptr);
         }
@@ -415,95 +257,6 @@ TEST(ProgressThread, DestructionDoesNotWait) {
             is_destroyed.wait();
         }
     });
-}
-
-// ---- the simulated network
-
-// What the thread would do, at moments that the seed chooses, while the others run or do not.
-void compute(SimWorld& world, TestModel& test_model, std::mt19937_64& random) {
-    for (uint64_t i = random() % 4; i > 0; --i) {
-        world.yield(test_model.comm().rank());
-        (void)test_model.optimizer().sharding()->progress().step();
-    }
-}
-
-void take_steps(SimWorld& world, TestModel& test_model, int32_t steps, std::mt19937_64& random) {
-    shard::Sharding& sharding = *test_model.optimizer().sharding();
-    for (int32_t step = 0; step < steps; ++step) {
-        for (std::size_t p = model().size(); p-- > 0;) {
-            test_model.write_gradient(p, test_model.comm().rank(), step);
-            compute(world, test_model, random);
-            sharding.grad_ready(test_model.stream(), static_cast<int32_t>(p));
-            compute(world, test_model, random);
-        }
-        test_model.optimizer().step(test_model.stream(), nullptr);
-    }
-}
-
-struct SimRun {
-    std::vector<Outcome> outcomes;
-    std::vector<Status> statuses;
-    std::vector<int64_t> steps;
-};
-
-SimRun run_seed(uint64_t seed, int32_t stage, const SimFaults& faults) {
-    constexpr int32_t kRanks = 3;
-    const Training run = training_of(stage);
-    SimRun found{std::vector<Outcome>(kRanks), std::vector<Status>(kRanks),
-                 std::vector<int64_t>(kRanks)};
-    SimWorld world(kRanks, seed, faults);
-    world.run(300, [&](int32_t rank, Communicator& comm) {
-        const auto i = static_cast<std::size_t>(rank);
-        std::mt19937_64 random(seed * 16 + static_cast<uint64_t>(rank));
-        TestModel test_model(run, std::shared_ptr<Communicator>(&comm, [](Communicator*) {}));
-        try {
-            test_model.optimizer().shard(test_model.stream());
-            take_steps(world, test_model, run.steps, random);
-            found.outcomes[i] = test_model.outcome();
-        } catch (const Error& error) {
-            found.statuses[i] = error.status();
-        }
-        if (test_model.optimizer().sharding() != nullptr) {
-            found.steps[i] = test_model.optimizer().read_state(test_model.stream()).step;
-        }
-    });
-    return found;
-}
-
-TEST(ProgressSimulation, EverySeedGivesTheSameBits) {
-    for (const int32_t stage : {1, 2, 3}) {
-        const std::vector<Outcome> expected = train(3, training_of(stage));
-        for (uint64_t seed = 1; seed <= 40; ++seed) {
-            SCOPED_TRACE("stage " + std::to_string(stage) + ", seed " + std::to_string(seed));
-            const SimRun run = run_seed(seed, stage, {});
-            for (std::size_t rank = 0; rank < expected.size(); ++rank) {
-                ASSERT_TRUE(run.statuses[rank].ok()) << run.statuses[rank].text();
-                expect_same(expected[rank], run.outcomes[rank]);
-            }
-        }
-    }
-}
-
-TEST(ProgressSimulation, LostRanksAreToldAndNobodyIsAStepAhead) {
-    int lost = 0;
-    for (uint64_t seed = 1; seed <= 60; ++seed) {
-        SCOPED_TRACE(seed);
-        SimFaults faults;
-        (seed % 2 == 0 ? faults.dropped : faults.stopped) = static_cast<int32_t>(seed % 3);
-        faults.after_turns = static_cast<int64_t>(10 + seed * 3);
-        const SimRun run = run_seed(seed, 1, faults);
-        const auto [least, most] = std::minmax_element(run.steps.begin(), run.steps.end());
-        EXPECT_LE(*most - *least, seed % 2 == 0 ? 1 : 3);
-        for (std::size_t rank = 0; rank < run.statuses.size(); ++rank) {
-            const Code code = run.statuses[rank].code();
-            const bool is_own = static_cast<int32_t>(rank) == faults.dropped;
-            EXPECT_TRUE(code == Code::ok || code == Code::timeout || code == Code::peer_lost ||
-                        is_own)
-                << run.statuses[rank].text();
-            lost += code == Code::timeout || code == Code::peer_lost ? 1 : 0;
-        }
-    }
-    EXPECT_GT(lost, 20);
 }
 
 } // namespace
