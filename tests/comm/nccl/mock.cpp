@@ -113,6 +113,37 @@ NcclResult abort_comm(NcclComm handle) {
     return result;
 }
 
+NcclResult init_rank(NcclComm* comm, int size, comm::NcclUniqueId id, int rank,
+                     comm::NcclConfig* config) {
+    NcclScript& s = script();
+    s.size = size;
+    s.rank = rank;
+    if (config->blocking != 0 || config->magic != 0xcafebeef || config->size != sizeof *config ||
+        id.internal[127] != 7) {
+        s.errors.emplace_back("a wrong configuration");
+    }
+    MockComm* const made = make_comm();
+    *comm = made;
+    return begin_work(*made, call("CommInitRankConfig", std::to_string(rank), *made));
+}
+
+NcclResult ask_for_error(NcclComm handle, NcclResult* state) {
+    NcclScript& s = script();
+    MockComm& comm = *of(handle);
+    ++s.asked;
+    if (comm.is_dead) {
+        s.errors.emplace_back("CommGetAsyncError after the communicator's end");
+    }
+    const bool never_ends = s.never_ends || comm.never_ends;
+    if (never_ends || comm.busy > 0 || comm.is_splitting) {
+        comm.busy -= never_ends || comm.busy == 0 ? 0 : 1;
+        *state = comm::kNcclInProgress;
+    } else {
+        *state = s.answer;
+    }
+    return 0;
+}
+
 std::string text(std::size_t count, int type, int other) {
     return std::to_string(count) + " type " + std::to_string(type) + " " + std::to_string(other);
 }
@@ -145,35 +176,8 @@ comm::NcclApi mock_nccl() {
         std::memset(id, 7, sizeof *id);
         return 0;
     };
-    api.CommInitRankConfig = [](NcclComm* comm, int size, comm::NcclUniqueId id, int rank,
-                                comm::NcclConfig* config) {
-        NcclScript& s = script();
-        s.size = size;
-        s.rank = rank;
-        if (config->blocking != 0 || config->magic != 0xcafebeef ||
-            config->size != sizeof *config || id.internal[127] != 7) {
-            s.errors.emplace_back("a wrong configuration");
-        }
-        MockComm* const made = make_comm();
-        *comm = made;
-        return begin_work(*made, call("CommInitRankConfig", std::to_string(rank), *made));
-    };
-    api.CommGetAsyncError = [](NcclComm handle, NcclResult* state) {
-        NcclScript& s = script();
-        MockComm& comm = *of(handle);
-        ++s.asked;
-        if (comm.is_dead) {
-            s.errors.emplace_back("CommGetAsyncError after the communicator's end");
-        }
-        const bool never_ends = s.never_ends || comm.never_ends;
-        if (never_ends || comm.busy > 0 || comm.is_splitting) {
-            comm.busy -= never_ends || comm.busy == 0 ? 0 : 1;
-            *state = comm::kNcclInProgress;
-        } else {
-            *state = s.answer;
-        }
-        return 0;
-    };
+    api.CommInitRankConfig = init_rank;
+    api.CommGetAsyncError = ask_for_error;
     api.CommFinalize = [](NcclComm comm) {
         return begin_work(*of(comm), call("CommFinalize", "", *of(comm)));
     };
