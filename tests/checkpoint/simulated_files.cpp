@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "allocations.hpp"
+#include "hash.hpp"
 
 namespace mp::test {
 namespace {
@@ -404,27 +405,25 @@ std::vector<Node> crash_state(const std::vector<Node>& before, const std::vector
 }
 
 namespace {
-void add_hash(uint64_t& hash, const std::string& text) {
-    for (const char c : text) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-    }
-    hash = (hash ^ 0x1FF) * 0x100000001b3ULL;
+void add_text(Fnv1a& hash, const std::string& text) {
+    hash.add_bytes(text.data(), text.size());
+    hash.add(0x1FF);
 }
-void add_node(uint64_t& hash, const std::vector<Node>& nodes, std::size_t node) {
-    add_hash(hash, nodes[node].is_directory ? "directory" : "file");
-    add_hash(hash, nodes[node].content);
+void add_node(Fnv1a& hash, const std::vector<Node>& nodes, std::size_t node) {
+    add_text(hash, nodes[node].is_directory ? "directory" : "file");
+    add_text(hash, nodes[node].content);
     for (const auto& [name, child] : nodes[node].children) {
-        add_hash(hash, name);
+        add_text(hash, name);
         add_node(hash, nodes, child);
     }
-    add_hash(hash, "end");
+    add_text(hash, "end");
 }
 } // namespace
 
 uint64_t tree_hash(const std::vector<Node>& nodes) {
-    uint64_t hash = 0xcbf29ce484222325ULL;
+    Fnv1a hash;
     add_node(hash, nodes, 0);
-    return hash;
+    return hash.value();
 }
 
 } // namespace mp::test

@@ -16,6 +16,7 @@
 
 #include "capi/sharded_model.hpp"
 #include "forked_ranks.hpp"
+#include "hash.hpp"
 #include "sockets.hpp"
 #include "stalls.hpp"
 
@@ -66,7 +67,7 @@ struct TestModel : ShardedModel {
     }
 
     uint64_t hash() {
-        uint64_t hash = 0xcbf29ce484222325U;
+        mp::test::Fnv1a hash;
         for (int32_t i = 0; i < kParams; ++i) {
             int64_t start = 0;
             int64_t count = 0;
@@ -78,12 +79,11 @@ struct TestModel : ShardedModel {
                 mp_tensor* raw = nullptr;
                 EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, i, name, &raw)));
                 const Tensor state(raw);
-                for (const unsigned char byte : bytes_of(state)) {
-                    hash = (hash ^ byte) * 0x100000001b3U;
-                }
+                const auto bytes = bytes_of(state);
+                hash.add_bytes(bytes.data(), bytes.size());
             }
         }
-        return hash;
+        return hash.value();
     }
 
     int32_t rank;

@@ -12,6 +12,7 @@
 
 #include "checkpoint/checkpointer.hpp"
 #include "faulty_transport.hpp"
+#include "hash.hpp"
 #include "test_model.hpp"
 
 namespace mp::test {
@@ -50,7 +51,7 @@ inline Training training_of_scenario(int32_t stage) {
 
 // Of this rank's shares: what only a step changes.
 inline uint64_t states_of(TestModel& test_model) {
-    uint64_t hash = 0xcbf29ce484222325U;
+    Fnv1a hash;
     for (int32_t i = 0; i < test_model.optimizer().parameters().count(); ++i) {
         if (test_model.optimizer().sharding()->weights().own_slice(i).count == 0) {
             continue;
@@ -58,13 +59,10 @@ inline uint64_t states_of(TestModel& test_model) {
         const bool is_matrix = model()[static_cast<std::size_t>(i)].ndim == 2; // else no master
         for (const char* name : {"exp_avg", "exp_avg_sq", is_matrix ? "master" : "exp_avg"}) {
             const auto state = test_model.optimizer().parameters().state(i, name);
-            const auto* bytes = static_cast<const unsigned char*>(state->data());
-            for (std::size_t k = 0; k < state->bytes(); ++k) {
-                hash = (hash ^ bytes[k]) * 0x100000001b3U;
-            }
+            hash.add_bytes(state->data(), state->bytes());
         }
     }
-    return hash;
+    return hash.value();
 }
 
 inline constexpr int64_t kSavedStep = 2;

@@ -89,7 +89,7 @@ SimWorld::SimWorld(int32_t size, uint64_t seed, const SimFaults& faults)
     : size_(size), faults_(faults), random_(seed), turn_changes_(index(size)),
       is_finished_(index(size)), has_left_(index(size)) {}
 
-void SimWorld::note(uint64_t value) { trace_ = (trace_ ^ value) * 1099511628211U; }
+void SimWorld::note(uint64_t value) { trace_.add(value); }
 
 bool SimWorld::is_dropped(int32_t rank) const {
     return rank == faults_.dropped && turns_ >= faults_.after_turns;

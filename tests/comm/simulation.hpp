@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
+#include "hash.hpp"
 
 namespace mp::test {
 
@@ -35,7 +36,7 @@ class SimWorld {
 
     [[nodiscard]] bool was_corrupted() const { return was_corrupted_; }
     // Over everything that happened: who ran when, and what arrived when.
-    [[nodiscard]] uint64_t trace() const { return trace_; }
+    [[nodiscard]] uint64_t trace() const { return trace_.value(); }
     [[nodiscard]] int64_t turns() const { return turns_; }
     void note(uint64_t value);
     // The rank computes for a while: hands the turn on, and waits for the next one.
@@ -72,7 +73,7 @@ class SimWorld {
     std::vector<bool> has_left_;
     int64_t now_ns_ = 0;
     int64_t turns_ = 0;
-    uint64_t trace_ = 14695981039346656037U;
+    Fnv1a trace_;
     int32_t messages_ = 0;
     bool was_corrupted_ = false;
     std::map<Key, Sent> sent_;

@@ -13,6 +13,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "hash.hpp"
+
 namespace {
 
 constexpr int kMostRanks = 4;
@@ -59,13 +61,13 @@ using World = std::array<Rank, kMostRanks>; // those that do not exist stay as t
 
 struct Hash {
     std::size_t operator()(const World& world) const {
-        uint64_t hash = 0xcbf29ce484222325U;
+        mp::test::Fnv1a hash;
         for (const Rank& r : world) {
             for (const uint8_t byte : {r.phase, r.step, r.fate, r.raised, r.applied, r.skipped}) {
-                hash = (hash ^ byte) * 0x100000001b3U;
+                hash.add(byte);
             }
         }
-        return hash;
+        return hash.value();
     }
 };
 

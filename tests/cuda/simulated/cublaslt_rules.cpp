@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../../hash.hpp"
 #include "cublaslt.hpp"
 
 namespace mp::simulated {
@@ -280,17 +281,15 @@ bool check_memory(const Call& call, const Algorithm& algorithm, const void* work
 }
 
 uint64_t hash_of(const Problem& x) noexcept {
-    uint64_t hash = 0xcbf29ce484222325; // FNV-1a, 64 bits at a time
-    const auto add = [&hash](auto... values) {
-        ((hash = (hash ^ static_cast<uint64_t>(values)) * 0x100000001b3), ...);
-    };
+    test::Fnv1a hash;
+    const auto add = [&hash](auto... values) { (hash.add(static_cast<uint64_t>(values)), ...); };
     const Product& p = x.p;
     add(p.compute, p.scale, p.trans_a, p.trans_b, p.epilogue, p.bias_type, p.mode_a, p.mode_b,
         p.fast);
     for (const Layout* l : {&x.a, &x.b, &x.c, &x.d}) {
         add(l->type, l->rows, l->columns, l->leading, l->batch_count, l->batch_stride);
     }
-    return hash;
+    return hash.value();
 }
 
 uint64_t pointers_of(const Product& p) noexcept {
