@@ -62,7 +62,8 @@ inline const Backend* open_module(const char* name, std::string& missing) {
 }
 
 // Every backend built in (the host with 1, 2 and 3 threads), then the modules: the kernels of accelerators in teams of 2 and
-// 4 threads (of 1 in "kokkos"), and each kind of accelerator. A module whose device is not there is listed too, so that what was not tested is seen.
+// 4 threads (of 1 in "kokkos"), and each kind of accelerator. A module whose device is not there is listed too, so that what
+// was not tested is seen.
 inline std::vector<DeviceChoice> open_devices() {
     std::vector<DeviceChoice> choices;
     const BackendList list = enabled_backends();

@@ -70,22 +70,47 @@ inline std::vector<unsigned char> download(DeviceBytes& bytes, std::size_t size)
     return result;
 }
 
+inline HostArray scales_before(const QuantizeCase& c, const ScaleGrid& grid) {
+    HostArray scales(grid.dtype, grid.count(c.rows, c.columns));
+    for (int64_t i = 0; i < scales.count; ++i) {
+        scales.set(i, c.previous_scale);
+    }
+    return scales;
+}
+
+inline numerics::Rounding rounding_of(const QuantizeCase& c) {
+    numerics::Rounding rounding;
+    rounding.stochastic = c.stochastic;
+    rounding.seed = 0x123456789abcdefU;
+    rounding.uid = 77;
+    rounding.step = 0x300000002U;
+    rounding.first_element = c.first_element;
+    return rounding;
+}
+
+inline numerics::QuantStats added_since(numerics::QuantStats stats,
+                                        const numerics::QuantStats& before) {
+    stats.elements -= before.elements;
+    stats.saturated -= before.saturated;
+    stats.underflowed -= before.underflowed;
+    stats.non_finite -= before.non_finite;
+    return stats;
+}
+
 // False where the candidate does not support the case. Statistics begin with some counts already there, and codes
 // with a pattern, which a byte that is not written keeps.
 inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeCase& c,
                      QuantizeResult& result) {
+    const numerics::QuantStats before = {1, 2, 3, 4, 5, 0};
     const auto code_bytes = static_cast<std::size_t>(bytes_of(c.to, c.source.count));
     const auto offset = static_cast<std::size_t>(c.offset * (c.to == DType::fp16 ? 2 : 1));
     const std::vector<unsigned char> pattern(code_bytes, 0x3c);
-    HostArray previous(c.grid.dtype, c.grid.count(c.rows, c.columns));
-    for (int64_t i = 0; i < previous.count; ++i) {
-        previous.set(i, c.previous_scale);
-    }
+    const HostArray previous = scales_before(c, c.grid);
     const DeviceArray source(on, c.source, c.offset);
     DeviceBytes codes(on, pattern.data(), code_bytes, offset);
     DeviceBytes transposed(on, pattern.data(), code_bytes, offset);
     DeviceArray scales(on, previous);
-    DeviceValue<numerics::QuantStats> stats(on, {1, 2, 3, 4, 5, 0});
+    DeviceValue<numerics::QuantStats> stats(on, before);
     DeviceValue<float> amax(on, -1.0F);
     DeviceValue<numerics::DelayedSlot> slot(on, c.slot);
     DeviceValue<float> given(on, c.given_amax);
@@ -104,17 +129,10 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     op.sink.tracking.warm_up = c.warm_up;
     op.sink.tracking.stats = c.with_stats ? stats.data() : nullptr;
     op.sink.given_amax = c.with_given_amax ? given.data() : nullptr;
-    op.sink.rounding.stochastic = c.stochastic;
-    op.sink.rounding.seed = 0x123456789abcdefU;
-    op.sink.rounding.uid = 77;
-    op.sink.rounding.step = 0x300000002U;
-    op.sink.rounding.first_element = c.first_element;
+    op.sink.rounding = rounding_of(c);
     const auto second_bytes = static_cast<std::size_t>(bytes_of(c.second.dtype, c.source.count));
     const std::vector<unsigned char> other_pattern(second_bytes, 0x3c);
-    HostArray second_previous(c.second.grid.dtype, c.second.grid.count(c.rows, c.columns));
-    for (int64_t i = 0; i < second_previous.count; ++i) {
-        second_previous.set(i, c.previous_scale);
-    }
+    const HostArray second_previous = scales_before(c, c.second.grid);
     DeviceBytes second(on, other_pattern.data(), second_bytes, offset);
     DeviceArray second_scales(on, second_previous);
     DeviceValue<float> second_amax(on, -1.0F);
@@ -132,13 +150,7 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     result.codes = download(codes, code_bytes);
     result.transposed = download(transposed, code_bytes);
     result.scales = scales.download().bytes;
-    result.stats = stats.download();
-    if (c.with_stats) {
-        result.stats.elements -= 1;
-        result.stats.saturated -= 2;
-        result.stats.underflowed -= 3;
-        result.stats.non_finite -= 4;
-    }
+    result.stats = c.with_stats ? added_since(stats.download(), before) : stats.download();
     result.amax = amax.download();
     result.slot = slot.download();
     return true;

@@ -70,6 +70,20 @@ uint32_t load(const std::string& folder) {
     }
 }
 
+// A child saves until it is killed, after a while of this length. False where it ended by itself.
+bool kill_while_saving(const std::string& folder, uint32_t first, volatile uint32_t* reported,
+                       useconds_t micros) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        save_for_ever(folder, first, reported);
+    }
+    ::usleep(micros);
+    (void)::kill(child, SIGKILL);
+    int status = 0;
+    (void)::waitpid(child, &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
+
 int run(int argc, char** argv) {
     const long trials = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 200;
     const std::string folder = (argc > 2 ? std::string(argv[2]) : std::string("/tmp")) +
@@ -84,15 +98,8 @@ int run(int argc, char** argv) {
     long most = 0;        // names beside those
     for (long trial = 0; trial < trials; ++trial) {
         *reported = version;
-        const pid_t child = ::fork();
-        if (child == 0) {
-            save_for_ever(folder, version + 1, reported);
-        }
-        ::usleep(static_cast<useconds_t>(random() % 30000));
-        (void)::kill(child, SIGKILL);
-        int status = 0;
-        (void)::waitpid(child, &status, 0);
-        if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) {
+        const auto micros = static_cast<useconds_t>(random() % 30000);
+        if (!kill_while_saving(folder, version + 1, reported, micros)) {
             std::fprintf(stderr, "trial %ld: the child ended by itself\n", trial);
             return 1;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large hostile headers: each is refused, with no allocation above twice the file's size and 1 MiB (a string that the
-// JSON parser's buffer grows for), and with work that grows as the file does. Work is judged by what is allocated and which names are looked at; the time is only printed.
+// JSON parser's buffer grows for), and with work that grows as the file does. Work is judged by what is allocated and which
+// names are looked at; the time is only printed.
 #include <gtest/gtest.h>
 
 #include <chrono>

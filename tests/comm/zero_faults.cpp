@@ -198,6 +198,22 @@ TEST(ZeroFaults, AFlippedBitIsFoundAndNamed) {
 // Where one rank leaves, by what it does last.
 enum class Leaves { before_shard, after_shard, in_backward, before_step };
 
+// The steps after the first; a rank that is lost leaves in the first of them.
+void go_on(TestModel& test_model, Leaves leaves, bool is_lost) {
+    for (int32_t step = 1; step < 3; ++step) {
+        if (is_lost && leaves == Leaves::in_backward) {
+            test_model.write_gradient(5, test_model.comm().rank(), step);
+            test_model.optimizer().sharding()->grad_ready(test_model.stream(), 5);
+            return;
+        }
+        test_model.backward(step, true);
+        if (is_lost && leaves == Leaves::before_step) {
+            return;
+        }
+        test_model.optimizer().step(test_model.stream(), nullptr);
+    }
+}
+
 void leave_at(Leaves leaves, int32_t stage, int32_t shard_ranks, int32_t node_ranks) {
     std::vector<Outcome> committed(kRanks);
     std::vector<Outcome> last(kRanks);
@@ -219,22 +235,8 @@ void leave_at(Leaves leaves, int32_t stage, int32_t shard_ranks, int32_t node_ra
             if (is_lost && leaves == Leaves::after_shard) {
                 return;
             }
-            const auto go_on = [&] {
-                for (int32_t step = 1; step < 3; ++step) {
-                    if (is_lost && leaves == Leaves::in_backward) {
-                        test_model.write_gradient(5, rank, step);
-                        test_model.optimizer().sharding()->grad_ready(test_model.stream(), 5);
-                        return;
-                    }
-                    test_model.backward(step, true);
-                    if (is_lost && leaves == Leaves::before_step) {
-                        return;
-                    }
-                    test_model.optimizer().step(test_model.stream(), nullptr);
-                }
-            };
             try {
-                go_on();
+                go_on(test_model, leaves, is_lost);
             } catch (const Error&) {
                 last[i].state = test_model.optimizer().read_state(test_model.stream());
                 if (stage < 3) {

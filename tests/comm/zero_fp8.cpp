@@ -21,6 +21,21 @@ std::shared_ptr<Tensor> tensor_of(const std::shared_ptr<Context>& context, int64
     return tensor;
 }
 
+// The layer's weight, as codes or exact.
+optim::NewParameter weight_of(const std::shared_ptr<Context>& context, const recipe::Recipe& recipe,
+                              bool as_codes) {
+    const Shape shape = {{kOut, kIn}, 2};
+    const Format form =
+        recipe::operand_format(recipe.fp8, recipe::GemmRole::fprop, recipe::Operand::weight);
+    optim::NewParameter weight;
+    weight.name = "w";
+    weight.param = as_codes
+                       ? std::make_shared<Tensor>(context, context->stream(), form, shape)
+                       : std::make_shared<Tensor>(context, context->stream(), DType::fp32, shape);
+    weight.init_fp32 = tensor_of(context, kOut, kIn, 1);
+    return weight;
+}
+
 // One linear layer, trained; returns all outputs of this rank.
 std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool as_codes,
                                int32_t stage, int64_t* gathered) {
@@ -37,14 +52,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
     numerics::GroupHyper hyper = numerics::usual_hyper(numerics::RuleId::adamw);
     hyper.lr = 0.02;
     optimizer.groups().add(hyper);
-    const Shape shape = {{kOut, kIn}, 2};
-    const Format form =
-        recipe::operand_format(recipe.fp8, recipe::GemmRole::fprop, recipe::Operand::weight);
-    optim::NewParameter weight;
-    weight.name = "w";
-    weight.param = as_codes ? std::make_shared<Tensor>(context, stream, form, shape)
-                            : std::make_shared<Tensor>(context, stream, DType::fp32, shape);
-    weight.init_fp32 = tensor_of(context, kOut, kIn, 1);
+    const optim::NewParameter weight = weight_of(context, recipe, as_codes);
     optimizer.add_parameter(stream, 0, weight);
     optimizer.shard(stream);
     linear::LinearOptions layer_options;

@@ -22,8 +22,8 @@ using Case = std::string (*)(const Settings&);
 
 inline int64_t now_ms() { return monotonic_ns() / 1000000; }
 
-// This rank's communicator over MPI: all ranks of the launcher, or those of the caller's MPI_Comm; one with a fault where a fault is
-// given.
+// This rank's communicator over MPI: all ranks of the launcher, or those of the caller's MPI_Comm; one with a fault where a
+// fault is given.
 std::unique_ptr<comm::Communicator> open(const Settings& settings, const void* native = nullptr,
                                          std::shared_ptr<PlannedFault> fault = nullptr);
 

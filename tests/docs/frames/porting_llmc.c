@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * docs/migrating/own-program.md: what llm.c calls, around one matrix product. The loss of y = x w^T + b towards a target falls. */
+ * docs/migrating/own-program.md: what llm.c calls, around one matrix product. The loss of y = x w^T + b towards a target
+ * falls. */
 #include "frame.h"
 #include <math.h>
 

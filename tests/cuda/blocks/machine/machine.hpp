@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A machine for blocks: runs kernels of CUDA's, compiled by the host's compiler, and says what is wrong with them and how they use
-// memory. What it sees and what it cannot see is written in docs/gpu.md.
+// A machine for blocks: runs kernels of CUDA's, compiled by the host's compiler, and says what is wrong with them and how
+// they use memory. What it sees and what it cannot see is written in docs/gpu.md.
 #pragma once
 
 #include <vector>
