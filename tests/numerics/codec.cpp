@@ -12,6 +12,7 @@
 #include <string>
 
 #include "dtype/dtype.hpp"
+#include "edges.hpp"
 #include "numerics/codec.hpp"
 
 namespace mp::test {
@@ -19,9 +20,6 @@ namespace {
 
 using numerics::Codec;
 using numerics::float_to_int_sat;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(DTypeTable, NumbersAreFrozen) {
     EXPECT_EQ(kDTypeCount, 12);

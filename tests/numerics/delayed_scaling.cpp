@@ -7,18 +7,15 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <vector>
 
+#include "edges.hpp"
 #include "numerics/delayed_scaling.hpp"
 
 namespace mp::test {
 namespace {
 
 using namespace numerics;
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 using History = std::vector<float>;
 
