@@ -3,18 +3,11 @@
 // most of this is exact: against a scalar chain, between numbers of threads, between instruction sets.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <thread>
 
-#include <omp.h>
-
-#include "gemm_case.hpp"
-#include "host/gemm/grid.hpp"
-#include "host/gemm/panels.hpp"
+#include "blocked_gemm.hpp"
 #include "host/kernels/isa.hpp"
-#include "host_device.hpp"
 
 namespace mp::test {
 namespace {
@@ -48,39 +41,6 @@ std::vector<const char*> isas() {
 }
 
 bool has_fused_multiply_add(const char* isa) { return std::string(isa) != "baseline"; }
-
-class BlockedGemmTest : public ::testing::Test {
-  protected:
-    // False where the implementation does not take it here.
-    bool run(const GemmImplementation& implementation, GemmCase& x, int32_t threads) {
-        Reason reason;
-        if (!implementation.supports(x.desc, reason)) {
-            return false;
-        }
-        std::unique_ptr<HostGemm> plan;
-        check(implementation.make(x.desc, threads, plan));
-        x.reset();
-        check(plan->run(workshop_.on(threads), x.buffers()));
-        return true;
-    }
-    void expect_within_bound(const GemmOptions& o, int32_t threads = 2) {
-        SCOPED_TRACE(describe(o));
-        GemmCase x(o);
-        int32_t taken = 0;
-        for (const GemmImplementation* implementation :
-             {&kBlockedFp32, &kWidenFp32, &kBlockedBf16}) {
-            if (run(*implementation, x, threads)) {
-                SCOPED_TRACE(implementation->name);
-                EXPECT_TRUE(within_bound(x));
-                EXPECT_TRUE(x.padding_untouched());
-                ++taken;
-            }
-        }
-        EXPECT_GT(taken, 0);
-    }
-
-    Workshop workshop_;
-};
 
 const GemmImplementation& for_type(DType dtype) {
     return dtype == DType::fp32 ? kBlockedFp32 : kWidenFp32;
@@ -328,123 +288,6 @@ TEST_F(BlockedGemmTest, ComputesGeluToFourUnits) {
             }
         }
     }
-}
-
-TEST_F(BlockedGemmTest, AllocatesOnlyInTheFirstRun) {
-    GemmOptions o;
-    o.shape = {300, 300, 300};
-    o.in = o.out = DType::bf16;
-    o.gelu = true;
-    GemmCase x(o);
-    std::unique_ptr<HostGemm> plan;
-    check(kWidenFp32.make(x.desc, 2, plan));
-    check(plan->run(workshop_.on(2), x.buffers()));
-    const int64_t first = workshop_.memory().allocations();
-    for (int32_t i = 0; i < 5; ++i) {
-        check(plan->run(workshop_.on(2), x.buffers()));
-    }
-    EXPECT_EQ(workshop_.memory().allocations(), first);
-}
-
-TEST_F(BlockedGemmTest, ChangesNothingWithoutMemory) {
-    GemmOptions o;
-    o.shape = {30, 30, 30};
-    GemmCase x(o);
-    const auto before = x.result();
-    std::unique_ptr<HostGemm> plan;
-    check(kBlockedFp32.make(x.desc, 2, plan));
-    workshop_.memory().exhaust();
-    EXPECT_EQ(plan->run(workshop_.on(2), x.buffers()).code(), Code::out_of_memory);
-    EXPECT_EQ(x.result(), before);
-}
-
-TEST_F(BlockedGemmTest, LeavesTheCallersOpenmpAlone) {
-    const int threads_before = omp_get_max_threads();
-    GemmOptions o;
-    o.shape = {300, 300, 100};
-    GemmCase x(o);
-    omp_set_num_threads(5);
-    ASSERT_TRUE(run(kBlockedFp32, x, 2));
-    EXPECT_EQ(omp_get_max_threads(), 5);
-    omp_set_num_threads(threads_before);
-    const auto expected = x.result();
-    // Inside a parallel region of the caller's, where nested teams have one thread.
-    int32_t differing = 0;
-#pragma omp parallel num_threads(2) reduction(+ : differing)
-    {
-        GemmCase y(o);
-        Workshop workshop;
-        std::unique_ptr<HostGemm> plan;
-        differing +=
-            kBlockedFp32.make(y.desc, 3, plan).ok() && plan->run(workshop.on(3), y.buffers()).ok()
-                ? 0
-                : 1;
-        differing += y.result() == expected ? 0 : 1;
-    }
-    EXPECT_EQ(differing, 0);
-}
-
-// A plan has no state: threads may share it.
-TEST_F(BlockedGemmTest, RunsOnePlanOnManyThreads) {
-    GemmOptions o;
-    o.shape = {200, 300, 100};
-    o.in = DType::bf16;
-    GemmCase x(o);
-    ASSERT_TRUE(run(kWidenFp32, x, 2));
-    const auto expected = x.result();
-    std::unique_ptr<HostGemm> plan;
-    check(kWidenFp32.make(x.desc, 2, plan));
-    std::vector<std::unique_ptr<GemmCase>> cases;
-    for (int32_t i = 0; i < 4; ++i) {
-        cases.push_back(std::make_unique<GemmCase>(o));
-    }
-    std::vector<std::thread> threads;
-    for (const auto& mine : cases) {
-        threads.emplace_back([&] {
-            for (int32_t i = 0; i < 10; ++i) {
-                check(plan->run(workshop_.on(2), mine->buffers()));
-            }
-        });
-    }
-    for (std::thread& thread : threads) {
-        thread.join();
-    }
-    for (const auto& mine : cases) {
-        EXPECT_EQ(mine->result(), expected);
-    }
-}
-
-TEST(Grid, CoversTheProductOnce) {
-    for (const int64_t m : {1, 12, 13, 144, 145, 1000, 4096, 100000}) {
-        for (const int64_t n : {1, 32, 33, 512, 513, 3000, 50000}) {
-            for (const int64_t k : {0, 1, 64, 4096}) {
-                for (const int32_t threads : {1, 2, 64, 512}) {
-                    for (const int64_t batch : {1, 7, 1000}) {
-                        for (const int64_t max_columns : {512, 1024}) {
-                            const Grid grid = choose_grid({m, n, k, batch, max_columns, threads});
-                            ASSERT_GE(grid.rows, 1);
-                            ASSERT_GE(grid.row_blocks * grid.rows, m);
-                            ASSERT_LT((grid.row_blocks - 1) * grid.rows, m);
-                            ASSERT_GE(grid.column_blocks * grid.columns, n);
-                            ASSERT_LT((grid.column_blocks - 1) * grid.columns, n);
-                            ASSERT_LE(grid.columns, max_columns);
-                            ASSERT_LE(grid.rows, 144);
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-// A large product has work for every thread, and one thread gets nothing cut for others.
-TEST(Grid, HasWorkForEveryThread) {
-    for (const int32_t threads : {2, 8, 64}) {
-        EXPECT_GE(choose_grid({2048, 1024, 256, 1, 1024, threads}).blocks(), 2 * threads);
-        EXPECT_GE(choose_grid({384, 384, 2048, 1, 1024, threads}).blocks(), threads);
-    }
-    EXPECT_EQ(choose_grid({144, 1024, 256, 1, 1024, 1}).blocks(), 1);
-    EXPECT_EQ(choose_grid({16, 16, 16, 1, 1024, 64}).blocks(), 1);
 }
 
 } // namespace
