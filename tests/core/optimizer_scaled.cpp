@@ -1,93 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimizer with scaled states: MS-AMP's levels, what is kept in which type and bytes, and what is refused.
-#include <gtest/gtest.h>
+// The optimizer with scaled states: MS-AMP's levels, moments in blocks, what is kept in which type and bytes, and what is
+// refused.
+#include "optimizer_scaled.hpp"
 
 #include <array>
-#include <cmath>
 #include <cstring>
 
-#include "core_context.hpp"
-#include "numerics/codec.hpp"
-#include "numerics/remainder.hpp"
-#include "optim/optimizer.hpp"
-#include "quant/quantize.hpp"
-#include "recipe/keys.hpp"
-
 using namespace mp;
+using namespace mp::test;
 
 namespace {
-
-// The storage of MS-AMP's three levels.
-recipe::Recipe level(int32_t number) {
-    recipe::Recipe recipe;
-    recipe.weight = number == 3 ? FormatId::e4m3_scaled : FormatId::fp16_scaled;
-    recipe.master = number == 3 ? FormatId::fp16_scaled : FormatId::none;
-    recipe.grad = FormatId::e4m3_scaled;
-    recipe.state(numerics::StateId::exp_avg).format =
-        number == 1 ? FormatId::fp32 : FormatId::e4m3_scaled;
-    recipe.state(numerics::StateId::exp_avg_sq).format =
-        number == 1 ? FormatId::fp32 : FormatId::fp16_scaled;
-    return recipe;
-}
-
-Shape matrix(int64_t rows, int64_t columns) { return {{rows, columns}, 2}; }
-
-class ScaledOptimizer : public ::testing::TestWithParam<const char*> {
-  protected:
-    [[nodiscard]] std::shared_ptr<Tensor> make(DType dtype, const Shape& shape) const {
-        return std::make_shared<Tensor>(context_, stream(), dtype, shape);
-    }
-    [[nodiscard]] std::shared_ptr<Tensor> make(FormatId format, const Shape& shape) const {
-        if (!is_scaled(format)) {
-            return make(dtype_of(format), shape);
-        }
-        const DType codes = dtype_of(format);
-        const Format form = {codes, kTensorScale,
-                             numerics::scale_policy(numerics::ScaleRule::msamp, codes)};
-        return std::make_shared<Tensor>(context_, stream(), form, shape);
-    }
-    [[nodiscard]] std::shared_ptr<Tensor> wave(const Shape& shape, float size) const {
-        auto tensor = make(DType::fp32, shape);
-        auto* data = static_cast<float*>(tensor->data());
-        for (int64_t i = 0; i < tensor->count(); ++i) {
-            data[i] = size * std::sin(0.37F * static_cast<float>(i + 1));
-        }
-        return tensor;
-    }
-    // Adds a parameter of the recipe's weight format with the gradient `size` * wave.
-    void add(optim::Optimizer& optimizer, const std::string& name, FormatId format,
-             const Shape& shape) const {
-        optim::NewParameter p;
-        p.name = name;
-        p.param = make(format, shape);
-        p.init_fp32 = wave(shape, 0.5F);
-        optimizer.add_parameter(stream(), 0, p);
-    }
-    void set_grad(const optim::Optimizer& optimizer, int32_t index, float size) const {
-        const auto grad = optimizer.parameters().state(index, "grad");
-        const auto values = wave(grad->shape(), size);
-        if (grad->scales() != nullptr) {
-            quant::quantize_tensor(stream(), *values, *grad, nullptr);
-        } else {
-            cast_tensor(stream(), values->ref(), grad->ref());
-        }
-    }
-    [[nodiscard]] static std::vector<float> values(const Tensor& tensor) {
-        const auto* scales = tensor.scales();
-        const float scale =
-            scales == nullptr ? 1.0F : *static_cast<const float*>(scales->scale_inv->data());
-        std::vector<float> list;
-        for (int64_t i = 0; i < tensor.count(); ++i) {
-            list.push_back(numerics::load_as_float(tensor.dtype(), tensor.data(), i) * scale);
-        }
-        return list;
-    }
-    [[nodiscard]] Stream& stream() const { return context_->stream(); }
-    [[nodiscard]] const std::shared_ptr<Context>& context() const { return context_; }
-
-  private:
-    std::shared_ptr<Context> context_ = test::make_context(GetParam(), 2);
-};
 
 // Bytes for each parameter of a linear layer: 11, 6, and 1 + 1 + 5.
 TEST_P(ScaledOptimizer, LevelsHaveTheirTypesAndBytes) {
@@ -250,91 +172,6 @@ TEST_P(ScaledOptimizer, RestoredStatesGoOnWithTheSameBits) {
     }
 }
 
-std::string refusal(const recipe::Recipe& recipe) {
-    try {
-        recipe::check_recipe(recipe);
-    } catch (const Error& error) {
-        EXPECT_EQ(error.status().code(), Code::invalid_argument);
-        return error.what();
-    }
-    return "";
-}
-
-TEST(ScaledRecipe, LevelsAreAllowed) {
-    for (int32_t number = 1; number <= 3; ++number) {
-        EXPECT_EQ(refusal(level(number)), "");
-    }
-}
-
-TEST(ScaledRecipe, UnsoundCombinationsAreRefusedWithTheReason) {
-    recipe::Recipe recipe = level(2);
-    recipe.state(numerics::StateId::exp_avg_sq).format = FormatId::e4m3_scaled;
-    EXPECT_NE(refusal(recipe).find("2.3e5"), std::string::npos);
-    recipe = level(3);
-    recipe.master = FormatId::none;
-    EXPECT_NE(refusal(recipe).find("master"), std::string::npos);
-    recipe.weight_rounding = recipe::RoundingMode::stochastic;
-    EXPECT_EQ(refusal(recipe), "");
-    recipe = level(2);
-    recipe.state(numerics::StateId::exp_avg).format = FormatId::dynamic8;
-    EXPECT_EQ(refusal(recipe), "");
-    recipe.state(numerics::StateId::exp_avg).rounding = recipe::RoundingMode::stochastic;
-    EXPECT_NE(refusal(recipe).find("nearest only"), std::string::npos);
-    recipe = level(2);
-    recipe.compensation = FormatId::fp16;
-    EXPECT_NE(refusal(recipe).find("Kahan"), std::string::npos);
-}
-
-TEST(ScaledRecipe, FormatsHaveNamesInKeys) {
-    recipe::Recipe recipe;
-    constexpr std::array<std::pair<const char*, const char*>, 5> kValues = {
-        {{"weight.dtype", "fp8_e4m3_scaled"},
-         {"master.dtype", "fp16_scaled"},
-         {"grad.dtype", "fp8_e5m2_scaled"},
-         {"optimizer.exp_avg.dtype", "fp8_e4m3_scaled"},
-         {"optimizer.exp_avg_sq.dtype", "fp16_scaled"}}};
-    for (const auto& [key, value] : kValues) {
-        recipe::set_key(recipe, recipe::find_key(key), value);
-        EXPECT_EQ(recipe::key_text(recipe, recipe::find_key(key)), value);
-    }
-    EXPECT_EQ(recipe.weight, FormatId::e4m3_scaled);
-    EXPECT_EQ(recipe.master, FormatId::fp16_scaled);
-    EXPECT_EQ(recipe.grad, FormatId::e5m2_scaled);
-    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg).format, FormatId::e4m3_scaled);
-    EXPECT_EQ(recipe.state(numerics::StateId::exp_avg_sq).format, FormatId::fp16_scaled);
-    recipe::set_key(recipe, recipe::find_key("master.dtype"), "none");
-    EXPECT_FALSE(recipe.master != FormatId::none);
-    EXPECT_THROW(recipe::set_key(recipe, recipe::find_key("weight.dtype"), "fp8_e4m3"), Error);
-}
-
-// The lists of the keys are the table's rows.
-TEST(ScaledRecipe, KeysOfferEveryFormatOfTheTable) {
-    const auto expect_formats = [](const char* key, FormatRoles role) {
-        AllFormats::for_each([&](auto format) {
-            const FormatId one = decltype(format)::kFormat;
-            // Gradients of others may come in scaled bf16; the library makes none.
-            if ((format_roles(one) & role) != 0 && one != FormatId::bf16_scaled) {
-                EXPECT_NO_THROW({
-                    recipe::Recipe recipe;
-                    recipe::set_key(recipe, recipe::find_key(key), format_name(one));
-                }) << key
-                   << " " << format_name(one);
-            } else if (one != FormatId::bf16_scaled) {
-                recipe::Recipe recipe;
-                EXPECT_THROW(recipe::set_key(recipe, recipe::find_key(key), format_name(one)),
-                             Error)
-                    << key << " " << format_name(one);
-            }
-        });
-    };
-    expect_formats("weight.dtype", kForParam);
-    expect_formats("grad.dtype", kForGrad);
-    expect_formats("master.dtype", kForMaster);
-    expect_formats("optimizer.exp_avg.dtype", kForState);
-    expect_formats("optimizer.exp_avg_sq.dtype", kForState);
-    expect_formats("optimizer.compensation.dtype", kForCompensation);
-}
-
 // ---- moments in blocks -------------------------------------------------------------------------
 
 TEST_P(ScaledOptimizer, MomentsInBlocksHaveTheirBytes) {
@@ -399,74 +236,6 @@ TEST_P(ScaledOptimizer, MomentsInBlocksFollowFp32) {
         EXPECT_GT(error, 0.0) << format_name(format);
     }
     EXPECT_EQ(first, train(FormatId::block));
-}
-
-// ---- remainders, external writes, groups that are off ------------------------------------------
-
-TEST_P(ScaledOptimizer, BytesOfARemainder) {
-    const recipe::Recipe& recipe = recipe::find_preset("bf16_pure_remainder").recipe;
-    optim::Optimizer optimizer(context(), recipe, {});
-    optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
-    add(optimizer, "w", recipe.weight, matrix(10, 10));
-    EXPECT_EQ(optimizer.parameters().memory().weight, 200);
-    EXPECT_EQ(optimizer.parameters().memory().master, 200);
-    const std::array<int64_t, 1> counts = {100};
-    EXPECT_EQ(optim::planned_memory(recipe, counts).total(),
-              optimizer.parameters().memory().total());
-}
-
-// bf16 weights with remainders and fp32 weights, the same gradients: the same weights, to the bit.
-TEST_P(ScaledOptimizer, ARemainderIsAnFp32Weight) {
-    const Shape shape = matrix(30, 33);
-    optim::Optimizer split(context(), recipe::find_preset("bf16_pure_remainder").recipe, {});
-    optim::Optimizer exact(context(), recipe::find_preset("bf16_mixed").recipe, {});
-    for (optim::Optimizer* each : {&split, &exact}) {
-        each->groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
-        add(*each, "w", each->recipe().weight, shape);
-        for (int32_t step = 1; step <= 50; ++step) {
-            set_grad(*each, 0, 1.0F / static_cast<float>(step));
-            each->step(stream(), nullptr);
-        }
-    }
-    const auto* upper = static_cast<const uint16_t*>(split.parameters().state(0, "param")->data());
-    const auto* lower = static_cast<const int16_t*>(split.parameters().state(0, "master")->data());
-    const auto* expected = static_cast<const float*>(exact.parameters().state(0, "param")->data());
-    for (int64_t i = 0; i < shape.count(); ++i) {
-        EXPECT_EQ(numerics::join_master(upper[i], lower[i]), expected[i]) << i;
-    }
-}
-
-// A weight written from outside, and the next step from there: with the call it moves on from the new
-// value, without it it would jump back.
-TEST_P(ScaledOptimizer, MasterWeightsFollowWhatTheCallerWrote) {
-    for (const char* name : {"bf16_mixed_dual", "bf16_pure_remainder", "bf16_pure_kahan"}) {
-        SCOPED_TRACE(name);
-        const recipe::Recipe& recipe = recipe::find_preset(name).recipe;
-        optim::Optimizer optimizer(context(), recipe, {});
-        optimizer.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
-        add(optimizer, "w", recipe.weight, matrix(4, 8));
-        set_grad(optimizer, 0, 1.0F);
-        optimizer.step(stream(), nullptr);
-        const auto param = optimizer.parameters().state(0, "param");
-        cast_tensor(stream(), wave(matrix(4, 8), 8.0F)->ref(), param->ref());
-        const std::vector<float> written = values(*param);
-        optimizer.parameters().sync_master(stream(), -1);
-        optimizer.step(stream(), nullptr);
-        const std::vector<float> after = values(*param);
-        for (std::size_t i = 0; i < after.size(); ++i) {
-            // A step of lr 1e-3, and what rounding to bf16 moves.
-            EXPECT_NEAR(after[i], written[i], 0.002 + 0.01 * std::fabs(written[i])) << i;
-        }
-    }
-    optim::Optimizer scaled(context(), level(3), {});
-    scaled.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
-    add(scaled, "w", level(3).weight, matrix(4, 8));
-    quant::quantize_tensor(stream(), *wave(matrix(4, 8), 8.0F),
-                           *scaled.parameters().state(0, "param"), nullptr);
-    scaled.parameters().sync_master(stream(), 0);
-    EXPECT_EQ(values(*scaled.parameters().state(0, "master")),
-              values(*scaled.parameters().state(0, "param")));
-    EXPECT_THROW(scaled.parameters().sync_master(stream(), 1), Error);
 }
 
 TEST_P(ScaledOptimizer, AGroupThatIsOffIsNotTouched) {
