@@ -106,6 +106,8 @@ class SimulatedFiles final : public system::FileTable {
     bool has_noise_ = false;
 };
 
+// An operation on nodes; one whose names are not there does nothing.
+void apply_op(std::vector<Node>& nodes, const Op& op, bool half);
 // The operations among the first `length` of a journal that a crash may or may not have kept.
 std::vector<std::size_t> pending_ops(const std::vector<Op>& journal, std::size_t length);
 // What is there after a crash that kept all that was synced and of the pending ones those with their bit in `kept`; the
