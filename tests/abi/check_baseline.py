@@ -31,7 +31,8 @@ def write(library, include, baseline, root):
 def compare(baseline, library, include):
     """abidiff's verdict: exit code 0 when nothing changed but that functions were added. --harmless also reports a
     changed sign or name of a field, which abidiff would leave out."""
-    return subprocess.run(["abidiff", "--exported-interfaces-only", "--no-added-syms", "--harmless", "--headers-dir2", str(include), "--drop-private-types",
+    return subprocess.run(["abidiff", "--exported-interfaces-only", "--no-added-syms", "--harmless", "--headers-dir2",
+                           str(include), "--drop-private-types",
                            str(baseline), str(library)], capture_output=True, text=True)
 
 

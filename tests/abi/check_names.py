@@ -9,8 +9,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
-NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library", "linear", "model_file",
-         "optimizer", "queue", "recipe", "rule", "saved", "scaler", "step_plan", "status", "tensor")
+NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library",
+         "linear", "model_file", "optimizer", "queue", "recipe", "rule", "saved", "scaler", "step_plan", "status", "tensor")
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
 MAKES = re.compile(r"_(create|open|wrap|import)(_|$)")
 # Verbs of functions that only give something out, other than get.
@@ -52,7 +52,8 @@ def order_problems(function):
 def getter_problems(function):
     """What reads a constant object into an argument is a _get_."""
     name, kinds = function.name, [str(kind) for kind, _ in function.parameters]
-    gives = [kind for kind in kinds[1:] if re.fullmatch(r"(int32_t|int64_t|uint32_t|uint64_t|double|size_t)\*|void\*\*|const char\*\*|mp_\w+\*\*", kind)]
+    given = r"(int32_t|int64_t|uint32_t|uint64_t|double|size_t)\*|void\*\*|const char\*\*|mp_\w+\*\*"
+    gives = [kind for kind in kinds[1:] if re.fullmatch(given, kind)]
     reads = bool(kinds) and kinds[0].startswith("const mp_") and str(function.result) == "mp_status"
     if reads and gives and "_get_" not in name and not TELLS.search(name) and not MAKES.search(name):
         return [f"{name}: it reads a {kinds[0][6:-1]}, so its name needs _get_"]

@@ -54,7 +54,8 @@ def generate():
                 elif kind == "pointer":
                     lines.append(f'        printf("init {name}.{field} %s\\n", value.{field} ? "set" : "NULL");\n')
             lines.append("    }\n")
-    formats = {"integer": ("%lld", "(long long)"), "unsigned": ("%lld", "(long long)"), "real": ("%.17g", "(double)"), "string": ('\\"%s\\"', "")}
+    formats = {"integer": ("%lld", "(long long)"), "unsigned": ("%lld", "(long long)"), "real": ("%.17g", "(double)"),
+               "string": ('\\"%s\\"', "")}
     for name, kind in headers.constants():
         text, cast = formats[kind]
         lines.append(f'    printf("constant {name} {text}\\n", {cast}{name});\n')

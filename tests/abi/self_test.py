@@ -54,7 +54,8 @@ class Names(Folder):
                 ("MP_API mp_status mp_gemm_run(mp_gemm* const* gemms, mp_queue* queue, int32_t n);", "array and its count"),
                 ("MP_API mp_status mp_gemm_create(mp_gemm** out, mp_context* context);", "must be the last"),
                 ("MP_API mp_status mp_gemm_size(const mp_gemm* gemm, int64_t* size);", "needs _get_"),
-                ("/* mp_gemm_desc.flags */\n#define MP_GEMM_A 1u\n/* mp_gemm_run flags */\n#define MP_GEMM_B 1u\n", "several sets")):
+                ("/* mp_gemm_desc.flags */\n#define MP_GEMM_A 1u\n/* mp_gemm_run flags */\n#define MP_GEMM_B 1u\n",
+                 "several sets")):
             with self.subTest(problem):
                 self.assertIn(problem, "\n".join(self.problems_of(text)))
 
@@ -89,7 +90,8 @@ class Symbols(Folder):
     @unittest.skipUnless(shutil.which("g++"), "needs g++")
     def test_a_leaked_symbol_and_a_shared_libstdcxx_are_found(self):
         source, library = self.root / "x.cpp", self.root / "x.so"
-        source.write_text('#include <string>\nextern "C" int mp_a() { return 0; }\nstd::string leak(int x) { return std::to_string(x); }\n')
+        source.write_text('#include <string>\nextern "C" int mp_a() { return 0; }\n'
+                          'std::string leak(int x) { return std::to_string(x); }\n')
         subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
         symbols, wrong = check_symbols.exported(library)
         self.assertIn("mp_a", symbols)

@@ -11,14 +11,15 @@ import sys
 import tempfile
 
 cmake, nvcc, included = sys.argv[1:]
-known = re.findall(r"compute_(\d+)\n", subprocess.run([nvcc, "--list-gpu-arch"], check=True, text=True, capture_output=True).stdout)
+listed = subprocess.run([nvcc, "--list-gpu-arch"], check=True, text=True, capture_output=True).stdout
+known = re.findall(r"compute_(\d+)\n", listed)
 wanted = [number for number in ("80", "86", "89", "90", "100", "110", "120") if number in known]
 all_known = ";".join(["90a-real" if number == "90" else f"{number}-real" for number in wanted] + [f"{wanted[-1]}-virtual"])
 
 
 def unserved(architectures):
-    """The GPUs of nvcc's list, from 8.0 on, that none of these have code for: of the same generation and not newer, or PTX that is
-    not newer. Code for 9.0a runs on 9.0 only."""
+    """The GPUs of nvcc's list, from 8.0 on, that none of these have code for: of the same generation and not newer, or PTX that
+    is not newer. Code for 9.0a runs on 9.0 only."""
     entries = [re.match(r"(\d+)(\d)(a?)-(real|virtual)$", entry).groups() for entry in architectures.split(";")]
 
     def serves(entry, major, minor):

@@ -39,7 +39,8 @@ def page(table):
     for row in rows:
         shares = " | ".join(f"{share(row, gpu):.2f}" for gpu in GPUS)
         measured = f"{row['measured']:.2f}" if "measured" in row else ""
-        lines.append(f"| {row['what']} | {row['bytes']:g} | {row['figures']['instructions']:.0f} | {in_flight(row):.0f} | {shares} | {measured} |")
+        lines.append(f"| {row['what']} | {row['bytes']:g} | {row['figures']['instructions']:.0f} | {in_flight(row):.0f} | "
+                     f"{shares} | {measured} |")
     return "\n".join(lines) + "\n"
 
 

@@ -78,7 +78,8 @@ def wide_lines(text):
 def broken_into_lines(rows):
     """The rows of one paragraph or list item, filled up to FILLED characters. Code and links are not broken."""
     indent, mark = re.match(r"(\s*)((?:[-*]|\d+\.) )?", rows[0]).groups(default="")
-    text = re.sub(r"`[^`]+`|\[[^\]]*\]\([^)]*\)", lambda found: found[0].replace(" ", "\0"), " ".join(row.strip() for row in rows))
+    text = re.sub(r"`[^`]+`|\[[^\]]*\]\([^)]*\)", lambda found: found[0].replace(" ", "\0"),
+                  " ".join(row.strip() for row in rows))
     lines = textwrap.wrap(text, FILLED, initial_indent=indent, subsequent_indent=indent + " " * len(mark),
                           break_long_words=False, break_on_hyphens=False)
     return [line.replace("\0", " ") for line in lines]
@@ -90,7 +91,8 @@ def filled(text):
     for line in text.split("\n"):
         is_fence = line.lstrip().startswith("```")
         fenced ^= is_fence
-        apart = is_fence or fenced or not line.strip() or re.match(r"#|\s*\||\s*<!--", line) or (line.startswith("    ") and not rows)
+        apart = (is_fence or fenced or not line.strip() or re.match(r"#|\s*\||\s*<!--", line)
+                 or (line.startswith("    ") and not rows))
         if rows and (apart or re.match(r"\s*(?:[-*]|\d+\.) ", line)):
             out += broken_into_lines(rows)
             rows = []

@@ -18,7 +18,10 @@ die() {
     printf 'packages.sh: %s\n' "$*" >&2
     exit 1
 }
-install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" > "$work/apt.log" || die "apt-get failed: $(tail -n 20 "$work/apt.log")"; }
+install() {
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" > "$work/apt.log" ||
+        die "apt-get failed: $(tail -n 20 "$work/apt.log")"
+}
 # The files of the system, without those that apt and dpkg keep for themselves.
 list_files() {
     find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path "$work" -o -path "$PWD" -o -path /var/cache \
@@ -96,8 +99,10 @@ more_part() {
 asks_for() {
     rm -rf "$work/ask"
     mkdir "$work/ask"
-    printf 'cmake_minimum_required(VERSION 3.24)\nproject(ask C CXX)\nfind_package(mixedprec 0.2 CONFIG REQUIRED COMPONENTS %s)\n' "$*" \
-        > "$work/ask/CMakeLists.txt"
+    {
+        printf 'cmake_minimum_required(VERSION 3.24)\nproject(ask C CXX)\n'
+        printf 'find_package(mixedprec 0.2 CONFIG REQUIRED COMPONENTS %s)\n' "$*"
+    } > "$work/ask/CMakeLists.txt"
     cmake -S "$work/ask" -B "$work/ask/build" > "$work/asked" 2>&1
 }
 
@@ -126,7 +131,8 @@ develop_part() {
     trains "$work/train_static"
 
     python3 -m pip wheel --quiet --no-index --no-deps --no-build-isolation -w "$work/wheel" bindings/python
-    python3 -m pip install --quiet --no-index --no-deps --break-system-packages --root-user-action=ignore "$work"/wheel/mixedprec-*.whl
+    python3 -m pip install --quiet --no-index --no-deps --break-system-packages --root-user-action=ignore \
+        "$work"/wheel/mixedprec-*.whl
     (cp tests/install/numpy_training.py "$work" && cd "$work" && python3 numpy_training.py)
     trains python3 bindings/python/examples/train.py
 

@@ -31,7 +31,8 @@ VENDOR_WORD = re.compile(r"(?i:cuda|cublas|cudnn|nccl|rocm|nvtx|dnnl|mkl|hwloc|\
 RAW_NAMES = ("creat|fopen|freopen|fdopen|opendir|mkdirat|mkdir|mkfifo|mknod|mkdtemp|mkstemp|mkostemp|tmpfile|tmpnam|renameat2|"
              "renameat|unlinkat|unlink|rmdir|symlink|chmod|chown|fcntl|dup2|dup3|pipe2|socketpair|eventfd|epoll_create1|"
              "memfd_create|popen|getenv|secure_getenv|setenv|putenv")
-RAW_CALL = re.compile(rf"(?<![\w.>:])(?:(?:::|std::)?(?:{RAW_NAMES})|::(?:open|openat|rename|remove|link|pipe|socket|dup|truncate)|"
+RAW_CALL = re.compile(rf"(?<![\w.>:])(?:(?:::|std::)?(?:{RAW_NAMES})|"
+                      r"::(?:open|openat|rename|remove|link|pipe|socket|dup|truncate)|"
                       r"std::rename)(?=\s*\()|(?<![\w.>:])(?:::)?open(?:at)?(?=\([^;{}]*?\bO_[A-Z])|"
                       r"\bstd::remove(?=\([\w.>-]+c_str)|\b(?:std::)?o?fstream(?=\s+\w|\()")
 # Who may: what the rest of its part goes through.
@@ -43,7 +44,8 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 # Where the compiler looks for "x/y.hpp", after the including file's own folder.
 INCLUDE_ROOTS = ["core", "core/base", "backends", "capi/include", "capi/src", "tests", "."]
 
-# core/README.md says what is in each. The rest of core stands on the base, and so do the backends, which see nothing else of core.
+# core/README.md says what is in each. The rest of core stands on the base, and so do the backends, which see nothing else of
+# core.
 BASE = "core/base"
 BASE_ORDER = ["status", "dtype", "numerics", "array", "process", "device", "transport"]
 CORE_ORDER = ["system", "runtime", "context", "tensor", "quant", "recipe", "gemm", "comm", "linear", "scaler", "shard", "optim",
@@ -154,9 +156,11 @@ class Checker:
         target = self.resolve(file, quoted or angled)
         if target is None:
             if quoted:
-                self.report(file, line, quoted, f'"{quoted}" is no file of this tree; write <{quoted}> if it is another library\'s')
+                self.report(file, line, quoted,
+                            f'"{quoted}" is no file of this tree; write <{quoted}> if it is another library\'s')
             elif layer == "capi/include" and angled not in PUBLIC_MAY_INCLUDE:
-                self.report(file, line, angled, f"a public header includes <{angled}>; only {', '.join(sorted(PUBLIC_MAY_INCLUDE))} are allowed")
+                self.report(file, line, angled,
+                            f"a public header includes <{angled}>; only {', '.join(sorted(PUBLIC_MAY_INCLUDE))} are allowed")
             return
         self.edges += 1
         same_layer = layer_of(target)[0] == layer

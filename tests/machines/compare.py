@@ -3,9 +3,9 @@
 
 usage: compare.py PROGRAM [--brief] [--machine NAME ISA REFUSED COMMAND]...
 
-Here PROGRAM runs with each instruction set, each number of threads and on the backend "reference" (--brief: once). Each --machine is a
-COMMAND that runs it elsewhere: under an emulator, or in another system. ISA is the instruction set that must be chosen
-there ("" for any), REFUSED names those, with commas between, that MIXEDPREC_ISA must refuse with a status.
+Here PROGRAM runs with each instruction set, each number of threads and on the backend "reference" (--brief: once). Each
+--machine is a COMMAND that runs it elsewhere: under an emulator, or in another system. ISA is the instruction set that must be
+chosen there ("" for any), REFUSED names those, with commas between, that MIXEDPREC_ISA must refuse with a status.
 
 Every hash must be the one of PROGRAM here. A product must be within its bound of the same one on the backend
 "reference" of its machine. Exit code 0 when all that holds."""

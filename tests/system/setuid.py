@@ -34,7 +34,8 @@ class Programs:
         for folder in (root, self.trap, self.trap / "lib", self.bin, self.lib, self.vendor):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o755)
-        for name in ("trap/libmixedprec-cuda.so", "trap/lib/libmixedprec-cuda.so", "vendor/hwloc_trap.so", "vendor/libhwloc.so.15",
+        for name in ("trap/libmixedprec-cuda.so", "trap/lib/libmixedprec-cuda.so", "vendor/hwloc_trap.so",
+                     "vendor/libhwloc.so.15",
                      "vendor/libdnnl.so.2"):
             shutil.copy(module, root / name)
         shutil.copy(library, self.lib / "libmixedprec.so.0")
@@ -57,7 +58,8 @@ def plain_cases(programs):
     """(name, whether the trap is to be loaded, how to run it)."""
     lib = {"LD_LIBRARY_PATH": str(programs.lib)}
     for kind, program in programs.plain.items():
-        yield f"{kind}: MIXEDPREC_MODULE_PATH, a control", True, (program, None, lib | {"MIXEDPREC_MODULE_PATH": str(programs.trap)})
+        trap = {"MIXEDPREC_MODULE_PATH": str(programs.trap)}
+        yield f"{kind}: MIXEDPREC_MODULE_PATH, a control", True, (program, None, lib | trap)
         yield f"{kind}: argv[0] in another folder", False, (program, programs.trap / "x", lib)
         yield f"{kind}: called by its name there", False, (program, program.name, lib, programs.trap)
         yield f"{kind}: goes there", False, (program, None, lib, "/", [programs.trap])

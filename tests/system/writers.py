@@ -201,7 +201,8 @@ def judge(program, writer, hindrance):
     with tempfile.TemporaryDirectory(prefix="mixedprec-writers-") as root:
         case = Case(program, writer, Path(root))
         succeeds = HINDRANCES[hindrance](case)
-        if succeeds is None or (writer == "history" and "(large)" in hindrance) or (writer == "export" and "2400000" in hindrance):
+        if (succeeds is None or (writer == "history" and "(large)" in hindrance)
+                or (writer == "export" and "2400000" in hindrance)):
             return None
         before = {**describe(case.work), **describe(case.victim)}
         said = case.run(writer, case.name, case.options, case.umask)

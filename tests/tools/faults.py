@@ -61,7 +61,8 @@ class Faults:
 
     def full_disks(self):
         with open("/dev/full", "w") as full:
-            done = subprocess.run([self.program] + self.options + ["--steps", "1"], stdout=full, stderr=subprocess.PIPE, text=True)
+            done = subprocess.run([self.program] + self.options + ["--steps", "1"], stdout=full, stderr=subprocess.PIPE,
+                                  text=True)
         self.check(done.returncode == 1 and "standard output" in done.stderr, "a full standard output is a failure")
         saved = self.folder / "weights"
         self.train("--steps", 1, "--save", saved)
@@ -81,10 +82,12 @@ class Faults:
         folder = self.folder / "closed"
         subprocess.run(["sh", "-c", f"exec {words} --steps 3 --checkpoint '{folder}' <&- >&- 2>&-"], check=False)
         done = self.train("--steps", 3, "--resume", folder)
-        self.check(done.returncode == 0 and "resumed after step 3" in done.stdout, "a checkpoint of a program without descriptors 0 to 2")
+        self.check(done.returncode == 0 and "resumed after step 3" in done.stdout,
+                   "a checkpoint of a program without descriptors 0 to 2")
         for closed in ("2>&-", ">&-", "<&- >&-", "<&- >&- 2>&-"):
             out = self.folder / f"rows{len(closed)}"
-            subprocess.run(["sh", "-c", f"exec {words} --steps 2 --compare fp8_current,fp8_delayed --monitor 1 --out '{out}' {closed}"],
+            subprocess.run(["sh", "-c", f"exec {words} --steps 2 --compare fp8_current,fp8_delayed --monitor 1 "
+                                        f"--out '{out}' {closed}"],
                            check=False, capture_output=True)
             with open(out / "monitor.csv", encoding="utf-8") as file:
                 rows = list(csv.reader(file))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Whatever the tools write replaces ordinary files only, whole or not at all: every output against everything that may have its
-name, against every input, on a disk that is full, and beside files of the user's. usage: files.py MIXEDPREC_TRAIN MIXEDPREC FIXTURES"""
+name, against every input, on a disk that is full, and beside files of the user's.
+usage: files.py MIXEDPREC_TRAIN MIXEDPREC FIXTURES"""
 import os
 import pathlib
 import resource
@@ -73,7 +74,8 @@ class Files:
         return folder
 
     def train(self, *options, program=None, **kwargs):
-        return subprocess.run([str(w) for w in [program or self.trainer, *SMALL, "--data", self.text, *options]], capture_output=True,
+        return subprocess.run([str(w) for w in [program or self.trainer, *SMALL, "--data", self.text, *options]],
+                              capture_output=True,
                               text=True, errors="replace", check=False, timeout=120, **kwargs)
 
     def outputs(self, folder):
@@ -141,7 +143,8 @@ class Files:
             cases.append((f"{file.name} of --checkpoint", ["--checkpoint", checkpoints, "--save", file]))
         for what, words in cases:
             done = self.train("--steps", 2, *words)
-            self.check(done.returncode == 1 and "choose another name" in done.stderr + "choose another name" * ("safetensors" in what)
+            self.check(done.returncode == 1
+                       and "choose another name" in done.stderr + "choose another name" * ("safetensors" in what)
                        and snapshot(folder) == before, f"{what} is not written: {done.stderr.strip()[:150]}")
         losses = folder / "losses.csv"
         losses.write_text("recipe,step,train_loss,val_loss\nfp32,1,2,\n")
@@ -161,8 +164,10 @@ class Files:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
             done = self.train("--steps", 40, *words, preexec_fn=limit)
             after = snapshot(folder)
-            whole = all(after.get(path) == data or after[path].endswith(b"\n") for path, data in before.items() if path.name != "w")
-            self.check(done.returncode == 1 and set(after) == set(before) and whole and len(after[folder / "w"]) == len(before[folder / "w"])
+            whole = all(after.get(path) == data or after[path].endswith(b"\n") for path, data in before.items()
+                        if path.name != "w")
+            self.check(done.returncode == 1 and set(after) == set(before) and whole
+                       and len(after[folder / "w"]) == len(before[folder / "w"])
                        and len(after[folder / "out" / "monitor.csv"]) >= len(before[folder / "out" / "monitor.csv"]),
                        f"files of at most {size} bytes: {done.stderr.strip().splitlines()[-1][:100]}")
 
@@ -175,8 +180,10 @@ class Files:
         (folder / "w").write_text("old")
         os.chmod(folder / "w", 0o640)
         done = self.train("--steps", 1, "--save", folder / "w", "--out", folder)
-        self.check(done.returncode == 0 and all(path.read_text() == text for path, text in mine.items()), "a user's files beside ours stay")
-        self.check((folder / "w").stat().st_mode & 0o777 == 0o640 and (folder / "w").stat().st_size > 100, "a replaced file keeps its mode")
+        self.check(done.returncode == 0 and all(path.read_text() == text for path, text in mine.items()),
+                   "a user's files beside ours stay")
+        self.check((folder / "w").stat().st_mode & 0o777 == 0o640 and (folder / "w").stat().st_size > 100,
+                   "a replaced file keeps its mode")
         self.check(not [path for path in folder.iterdir() if path.name.startswith(".")], "nothing is left over")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files and names from anybody in the tools: what reaches a terminal, CSV and SVG; folders of checkpoints beside which damage lies;
-manifests that claim what is not there; streams without an end. usage: hostile.py MIXEDPREC_TRAIN MIXEDPREC FIXTURES"""
+"""Files and names from anybody in the tools: what reaches a terminal, CSV and SVG; folders of checkpoints beside which damage
+lies; manifests that claim what is not there; streams without an end. usage: hostile.py MIXEDPREC_TRAIN MIXEDPREC FIXTURES"""
 import csv
 import json
 import os
@@ -53,7 +53,8 @@ class Hostile:
     def run(self, *words, limit=None):
         def bound():
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        return subprocess.run([w if isinstance(w, bytes) else str(w) for w in words], capture_output=True, check=False, timeout=120,
+        return subprocess.run([w if isinstance(w, bytes) else str(w) for w in words], capture_output=True, check=False,
+                              timeout=120,
                               preexec_fn=bound if limit else None)
 
     def checkpoint(self):
@@ -85,14 +86,15 @@ class Hostile:
         runs = [self.train("--steps", 3, "--resume", forged), self.train("--steps", 1, "--recipe", recipe),
                 self.train("--steps", 1, "--recipe", named, "--out", self.folder / "named"),
                 self.train("--steps", 1, "--data", named + b"x"), self.train("--steps", 1, named), self.train("--" + everything)]
-        for words in (["inspect", forged], ["inspect", forged, "--tensors"], ["verify", forged], ["recipe", "check", recipe, named],
+        for words in (["inspect", forged], ["inspect", forged, "--tensors"], ["verify", forged],
+                      ["recipe", "check", recipe, named],
                       ["recipe", "show", named], ["plan", "--params", "1M", "--recipe", named], ["inspect", named],
                       ["compare", self.folder / "named" / "losses.csv"], [named], ["plan", "--safetensors", named]):
             runs += [self.run(self.command, *words), self.run(self.command, *words, "--json")]
         for done in runs:
             found = STEERING.search(done.stdout + done.stderr)
-            self.check(found is None, f"no control characters: {done.args[-2:]}: {done.stdout[-40:] + done.stderr[-40:]!r}" * (found is not None)
-                       or "no control characters")
+            said = f"no control characters: {done.args[-2:]}: {done.stdout[-40:] + done.stderr[-40:]!r}"
+            self.check(found is None, said if found is not None else "no control characters")
         self.check(any(b"goes on with" in done.stderr for done in runs), "the settings were printed")
         read = json.loads(self.run(self.command, "inspect", forged, "--json").stdout)
         self.check(read["checkpoints"][0]["device"].startswith(everything), "JSON has all of them as escapes")
@@ -110,7 +112,8 @@ class Hostile:
                 looks = list(csv.DictReader(file))
             self.check(done.returncode == 0 and [row["recipe"] for row in rows] == [str(recipe)] * 2 and
                        {row["recipe"] for row in looks} == {str(recipe)}, f"CSV of {name!r}")
-            compared = json.loads(self.run(self.command, "compare", folder / "losses.csv", "--svg", folder / "compare.svg", "--json").stdout)
+            compared = json.loads(self.run(self.command, "compare", folder / "losses.csv", "--svg", folder / "compare.svg",
+                                           "--json").stdout)
             self.check(compared["recipes"][0]["recipe"] == str(recipe), f"compare of {name!r}")
             for plot in ("losses.svg", "monitor.svg", "compare.svg"):
                 xml.etree.ElementTree.parse(folder / plot)
@@ -138,7 +141,8 @@ class Hostile:
         cases = {"an empty folder": (newer, pathlib.Path.mkdir), "a file": (newer, lambda to: to.write_text("x")),
                  "a link": (newer, lambda to: to.symlink_to(other)), "a cut manifest": (newer, cut), "a pipe": (newer, piped),
                  "a linked manifest": (newer, linked_manifest)}
-        for name in ("step-9-99-x", "step-9-99", f"step-9-{10**23}-{'a' * 32}", f"step--1-99-{'a' * 32}", f"step-9-99-{'A' * 32}"):
+        for name in ("step-9-99-x", "step-9-99", f"step-9-{10**23}-{'a' * 32}", f"step--1-99-{'a' * 32}",
+                     f"step-9-99-{'A' * 32}"):
             cases[name] = (name, lambda to: shutil.copytree(step, to))
         for what, (name, make) in cases.items():
             folder = self.folder / ("newest-" + re.sub(r"\W", "-", what))
@@ -147,14 +151,18 @@ class Hostile:
             make(folder / name)
             resumed = self.train("--steps", 2, "--resume", folder)
             self.check(b"resumed after step 2" in resumed.stdout, f"{what}: the trainer goes on from the intact one")
-            for words in (["reshard", folder, folder / "r", "--ranks", 1], ["convert", folder, folder / "c", "--recipe", "bf16_pure"]):
+            for words in (["reshard", folder, folder / "r", "--ranks", 1],
+                          ["convert", folder, folder / "c", "--recipe", "bf16_pure"]):
                 done = self.run(self.command, *words, "--json")
-                self.check(done.returncode == 0 and json.loads(done.stdout)["from"] == str(folder / step.name), f"{what}: {words[0]} takes it")
+                self.check(done.returncode == 0 and json.loads(done.stdout)["from"] == str(folder / step.name),
+                           f"{what}: {words[0]} takes it")
                 self.check(("note" in json.loads(done.stdout)) == (name == newer), f"{what}: {words[0]} says what it passed over")
             for word in ("inspect", "verify"):
                 done = self.run(self.command, word, folder, "--json")
-                found = [one["path"] for one in json.loads(done.stdout)["checkpoints"] if "problem" not in one and one.get("good", True)]
-                self.check(found == [str(folder / step.name)] and (done.returncode != 0) == (name == newer), f"{what}: {word} sees what a load sees")
+                found = [one["path"] for one in json.loads(done.stdout)["checkpoints"] if "problem" not in one
+                         and one.get("good", True)]
+                self.check(found == [str(folder / step.name)] and (done.returncode != 0) == (name == newer),
+                           f"{what}: {word} sees what a load sees")
 
     def race(self):
         """A manifest that is a pipe every other moment: no command waits for it."""
@@ -182,8 +190,10 @@ class Hostile:
     def claims(self):
         """A manifest with right checksums that claims what its files do not have: refused, in memory that is bounded."""
         _, step = self.checkpoint()
-        for state, pattern in (("data", rb'("name":"losses","state":"data","format":"uint8","shape":\[)\d+(\],"pieces":\[\[0,0,)\d+'),
-                               ("param", rb'("name":"head[^"]*","state":"param","format":"fp32","shape":\[)[\d,]+(\],"pieces":\[\[0,0,)\d+')):
+        for state, pattern in (("data", rb'("name":"losses","state":"data","format":"uint8",'
+                                        rb'"shape":\[)\d+(\],"pieces":\[\[0,0,)\d+'),
+                               ("param", rb'("name":"head[^"]*","state":"param","format":"fp32",'
+                                         rb'"shape":\[)[\d,]+(\],"pieces":\[\[0,0,)\d+')):
             for claim in (10**6, 2**31, 2**36, 2**58):
                 for grow in (False, True):  # the file's size is a claim, too
                     def change(text, target, claim=claim, pattern=pattern, grow=grow):
@@ -194,16 +204,20 @@ class Hostile:
                             chunks = (size + 5 * claim) // 2**30 + 1
                             if chunks < 1000:
                                 text = re.sub(rb'"chunk_bytes":\d+', b'"chunk_bytes":%d' % 2**30, text)
-                                text = re.sub(rb'"bytes":\d+,"crc32c":"\w+"', b'"bytes":%d,"crc32c":"%s"' % (size + 5 * claim, b"00000000" * chunks), text)
+                                text = re.sub(rb'"bytes":\d+,"crc32c":"\w+"',
+                                              b'"bytes":%d,"crc32c":"%s"' % (size + 5 * claim, b"00000000" * chunks), text)
                         return text
                     forged = forge(step, self.folder / "claims", change)
-                    for words in (["reshard", forged, self.folder / "n", "--ranks", 2], ["convert", forged, self.folder / "n", "--recipe", "fp32"],
+                    for words in (["reshard", forged, self.folder / "n", "--ranks", 2],
+                                  ["convert", forged, self.folder / "n", "--recipe", "fp32"],
                                   ["inspect", forged], ["verify", forged], ["diff", step, forged]):
                         if words[0] == "inspect" and grow:
                             continue
                         done = self.run(self.command, *words, limit=2 << 30)
-                        self.check(done.returncode == 1 and b"bad_alloc" not in done.stderr and b"OUT_OF_MEMORY" not in done.stderr,
-                                   f"{state} of {claim}{' in a larger file' * grow}: {words[0]}: {(done.stderr or done.stdout)[:90]}")
+                        self.check(done.returncode == 1 and b"bad_alloc" not in done.stderr
+                                   and b"OUT_OF_MEMORY" not in done.stderr,
+                                   f"{state} of {claim}{' in a larger file' * grow}: {words[0]}: "
+                                   f"{(done.stderr or done.stdout)[:90]}")
                     shutil.rmtree(forged)
 
     def indexes(self):
@@ -249,14 +263,17 @@ class Hostile:
             done = self.run(self.command, "compare", *words, limit=1 << 30)
             self.check(done.returncode == 1 and b"bad_alloc" not in done.stderr, f"compare {words[0]}: {done.stderr[:90]}")
         head = "recipe,step,train_loss,val_loss\n"
-        for name, text, code in (("long", head + "x" * 100000, 1), ("nan", head + "fp32,1,nan,\n", 1), ("inf", head + "fp32,1,inf,\n", 1),
-                                 ("both", head + "fp32,1,1,\nb,1,nan,\n", 1), ("good", head + "fp32,1,1,\n", 0), ("crlf", head.replace("\n", "\r\n") +
+        for name, text, code in (("long", head + "x" * 100000, 1), ("nan", head + "fp32,1,nan,\n", 1),
+                                 ("inf", head + "fp32,1,inf,\n", 1),
+                                 ("both", head + "fp32,1,1,\nb,1,nan,\n", 1), ("good", head + "fp32,1,1,\n", 0),
+                                 ("crlf", head.replace("\n", "\r\n") +
                                  "fp32,1,1,\r\n", 0), ("open", head + '"fp32,1,1,\n', 1)):
             (self.folder / name).write_text(text)
             done = self.run(self.command, "compare", self.folder / name)
             self.check(done.returncode == code, f"compare of {name}: {done.returncode} {done.stderr[:90]}")
         for program, words in ((self.trainer, ["--help"]), (self.trainer, ["--list-recipes"]), (self.command, ["--help"]),
-                               (self.command, ["plan", "--help"]), (self.command, ["--version"]), (self.command, ["recipe", "list"])):
+                               (self.command, ["plan", "--help"]), (self.command, ["--version"]),
+                               (self.command, ["recipe", "list"])):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([program, *words], stdout=full, stderr=subprocess.PIPE, check=False)
             self.check(done.returncode == 1 and b"standard output" in done.stderr, f"{words} into a full output")

@@ -138,7 +138,8 @@ def check_without_param(command, check, newest, folder):
     body = json.dumps(manifest, separators=(",", ":"))[:-1].encode()
     (changed / "manifest.json").write_bytes(body + b',"crc32c":"%08x"}\n' % crc32c(body))
     done = command(["reshard", changed, folder / "none", "--ranks", 1], 1)
-    check("map::at" not in done.stderr and not (folder / "none").exists(), f"reshard without a param: {done.stderr.strip()[-120:]}")
+    check("map::at" not in done.stderr and not (folder / "none").exists(),
+          f"reshard without a param: {done.stderr.strip()[-120:]}")
 
 
 def check_resharding(command, check, folder, trainer, text):
@@ -148,7 +149,8 @@ def check_resharding(command, check, folder, trainer, text):
             ["bf16_with_fp8_mixed", "--ranks", "2"], ["bf16_pure_remainder"], ["fp16_amp", "--ranks", "2"]]
     for number, (recipe, *more) in enumerate(runs):
         saved, there, back = (folder / f"{what}{number}" for what in ("saved", "there", "back"))
-        words = [trainer, "--data", str(text), *SMALL.split(), "--steps", "2", "--recipe", recipe, *more, "--checkpoint", str(saved)]
+        words = [trainer, "--data", str(text), *SMALL.split(), "--steps", "2", "--recipe", recipe, *more, "--checkpoint",
+                 str(saved)]
         ranks = more[1] if "--ranks" in more else "1"
         words += ["--batch", "2", "--accum", ranks, "--val-batches", ranks]
         done = subprocess.run(words, capture_output=True, text=True)
@@ -157,7 +159,8 @@ def check_resharding(command, check, folder, trainer, text):
         command(["reshard", there, back, "--ranks", 1])
         command(["diff", saved, back])
         if "gemm.filter" in "".join(more):
-            command(["reshard", with_former_names(saved, folder / f"former{number}"), folder / f"of_former{number}", "--ranks", 3])
+            command(["reshard", with_former_names(saved, folder / f"former{number}"), folder / f"of_former{number}", "--ranks",
+                     3])
             command(["diff", saved, folder / f"of_former{number}"])
 
 
@@ -168,7 +171,8 @@ def with_former_names(saved, folder):
     manifest = folder / source.name / "manifest.json"
     body = manifest.read_bytes()
     body = body[:body.rindex(b',"crc32c":"')]
-    for now, before in ((b"gemm.filter.", b"fp8.filter."), (b"gemm.scaling", b"fp8.scaling"), (b"gemm.fprop.quantized", b"fp8.fprop")):
+    for now, before in ((b"gemm.filter.", b"fp8.filter."), (b"gemm.scaling", b"fp8.scaling"),
+                        (b"gemm.fprop.quantized", b"fp8.fprop")):
         assert now in body
         body = body.replace(now, before)
     manifest.write_bytes(body + b',"crc32c":"%08x"}\n' % crc32c(body))
@@ -264,10 +268,12 @@ def check_rest(command, check, folder):
                   "plan --params 1M --rule sgd",
                   "plan --params 1M --stage 1", "plan --params 1M --ranks 2 --stage 4", "plan --shapes 3xx3", "plan --shapes 0",
                   "plan --shapes 9999999999x9999999999", "plan --shapes 1*99999999", "plan --shapes 1x1x1x1x1x1x1x1x1",
-                  "plan --shapes 4 --keep-fp32 [", "compare", "diff a", "diff a b c", "bench --side 1", "completion csh", "verify",
+                  "plan --shapes 4 --keep-fp32 [", "compare", "diff a", "diff a b c", "bench --side 1", "completion csh",
+                  "verify",
                   "reshard a b --ranks 0"):
         command(words, 2)
-    for words in (["convert", "a", "b", "--recipe", ""], ["plan", "--params", "1M", "--recipe", ""], ["compare", "a", "--svg", ""]):
+    for words in (["convert", "a", "b", "--recipe", ""], ["plan", "--params", "1M", "--recipe", ""],
+                  ["compare", "a", "--svg", ""]):
         check("is empty" in command(words, 2).stderr, f"{words[0]}: a value that is empty")
     check("'bogus'" in command("bogus", 2).stderr and "'bogus'" in command("recipe bogus", 2).stderr, "the unknown word is said")
     command("recipe show nosuch", 1)

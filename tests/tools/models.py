@@ -13,7 +13,8 @@ import tempfile
 
 from common import Checks
 
-BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16, "U16": 16,
+BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "I16": 16,
+        "U16": 16,
         "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64, "C64": 64, "F4": 4, "F6_E2M3": 6,
         "F6_E3M2": 6}
 TRAINED = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F4"}
@@ -55,7 +56,8 @@ class Models:
                 self.run(word, path)
             if dtype.startswith("F6_"):
                 done = self.run("plan", "--safetensors", path, code=1)
-                self.check(dtype in done.stderr and "not supported" in done.stderr and "damaged" not in done.stderr, f"{dtype} by name")
+                self.check(dtype in done.stderr and "not supported" in done.stderr and "damaged" not in done.stderr,
+                           f"{dtype} by name")
                 continue
             found = self.plan(path)
             self.check(found["parameters"] == (38 if dtype in TRAINED else 6) and
@@ -67,7 +69,8 @@ class Models:
         for dtype in ("F33", "F8_E3M4", "", "f32", "BF16 "):
             write(path, {"w": (dtype, [4])})
             done = self.run("plan", "--safetensors", path, code=1)
-            self.check("not supported" in done.stderr and "damaged" not in done.stderr, f"the type {dtype!r}: {done.stderr.strip()}")
+            self.check("not supported" in done.stderr and "damaged" not in done.stderr,
+                       f"the type {dtype!r}: {done.stderr.strip()}")
         write(path, {"position_ids": ("I64", [512])})
         self.check("position" not in self.run("plan", "--safetensors", path, code=1).stdout, "a model without parameters")
         write(path, {"w": ("F32", [0, 5])})
@@ -94,9 +97,11 @@ class Models:
         self.check(self.plan(folder)["parameters"] == 88, "what an index does not name is another form of the model")
         done = self.run("plan", "--safetensors", *files, folder / "consolidated.safetensors", code=1)
         self.check("tensor 'a' is in both" in done.stderr, "a tensor in two files")
-        for what, text in (("missing", {"weight_map": {"a": "no.safetensors"}}), ("elsewhere", {"weight_map": {"a": "../x.safetensors"}}),
+        for what, text in (("missing", {"weight_map": {"a": "no.safetensors"}}),
+                           ("elsewhere", {"weight_map": {"a": "../x.safetensors"}}),
                            ("root", {"weight_map": {"a": "/etc/passwd"}}), ("wrong", {"weight_map": {"a": names[1]}}),
-                           ("absent", {"weight_map": {"c": names[1]}}), ("number", {"weight_map": {"a": 3}}), ("none", {}), ("list", []),
+                           ("absent", {"weight_map": {"c": names[1]}}), ("number", {"weight_map": {"a": 3}}), ("none", {}),
+                           ("list", []),
                            ("empty", {"weight_map": {}}), ("map", {"weight_map": []})):
             index.write_text(json.dumps(text))
             for path in (folder, index):
@@ -111,10 +116,13 @@ class Models:
     def none(self):
         """Files that are none are called what they are."""
         path = self.folder / "none.safetensors"
-        cases = [("git-lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"), ("web page", b"<!DOCTYPE html><html>"),
+        cases = [("git-lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"),
+                 ("web page", b"<!DOCTYPE html><html>"),
                  ("web page", b"\n  <html><head>"), ("JSON", b'{"weight_map": {"a": "b"}}'), ("zip", b"PK\x03\x04" + bytes(100)),
-                 ("pickle", b"\x80\x02}q\x00(X" + bytes(50)), ("GGUF", b"GGUF\x03" + bytes(100)), ("too few", b""), ("too few", b"123"),
-                 ("would have", b"\xff" * 64), ("begin with {", struct.pack("<Q", 4) + b"[]  "), ("would have", struct.pack("<Q", 99) + b"{}")]
+                 ("pickle", b"\x80\x02}q\x00(X" + bytes(50)), ("GGUF", b"GGUF\x03" + bytes(100)), ("too few", b""),
+                 ("too few", b"123"),
+                 ("would have", b"\xff" * 64), ("begin with {", struct.pack("<Q", 4) + b"[]  "),
+                 ("would have", struct.pack("<Q", 99) + b"{}")]
         for (word, data), command in itertools.product(cases, (["plan", "--safetensors"], ["inspect"], ["verify"])):
             path.write_bytes(data)
             done = self.run(*command, path, code=1)
@@ -132,9 +140,11 @@ class Models:
     def patterns(self):
         """--keep-fp32 as in a shell, in bounded time and memory whatever is asked."""
         shapes = ("plan", "--shapes", "8x8,8,16", "--recipe", "bf16_mixed", "--json", "--keep-fp32")
-        for pattern, kept in (("8", 1), ("8*", 2), ("*", 3), ("*x*", 1), ("?", 1), ("[89],16", 2), ("8,8", 1), ("nothing", 0), ("(a+)+b", 0)):
+        for pattern, kept in (("8", 1), ("8*", 2), ("*", 3), ("*x*", 1), ("?", 1), ("[89],16", 2), ("8,8", 1), ("nothing", 0),
+                              ("(a+)+b", 0)):
             self.check(json.loads(self.run(*shapes, pattern).stdout)["kept_in_fp32"] == kept, f"{pattern} keeps {kept}")
-        self.check("whole names" in self.run("plan", "--shapes", "8x8", "--keep-fp32", "x").stdout, "a pattern that fits nothing is told of")
+        self.check("whole names" in self.run("plan", "--shapes", "8x8", "--keep-fp32", "x").stdout,
+                   "a pattern that fits nothing is told of")
         for pattern in ("(" * 60000, "," * 3, "a,", "*a" * 3000, "[", "[]", "a[b", "[" * 4000):
             self.run("plan", "--shapes", "8x8", "--keep-fp32", pattern, code=2)
         path = self.folder / "long.safetensors"
@@ -147,12 +157,16 @@ class Models:
         self.run("plan", "--shapes", "4096*999999,1", "--ranks", 64, "--recipe", "bf16_mixed,msamp_o2", "--stage", "1")
         found = json.loads(self.run("plan", "--params", "7B", "--ranks", 4096, "--stage", "0,1,2,3", "--json").stdout)
         names = {one["recipe"] for one in found["plans"]}
-        self.check(len(found["plans"]) == 4 * len(names) and names.isdisjoint({"fp8_inference", "bf16_full"}), "all recipes that train, all stages")
-        self.check("not for training" in self.run("plan", "--params", "1M", "--recipe", "fp8_inference").stdout, "one that does not says so")
-        for words in (("plan", "--params", "1M", "--ranks", 2, "--zero", 3), ("plan", "--params", "1M", "--ranks", 2, "--stage", 3)):
+        self.check(len(found["plans"]) == 4 * len(names) and names.isdisjoint({"fp8_inference", "bf16_full"}),
+                   "all recipes that train, all stages")
+        self.check("not for training" in self.run("plan", "--params", "1M", "--recipe", "fp8_inference").stdout,
+                   "one that does not says so")
+        for words in (("plan", "--params", "1M", "--ranks", 2, "--zero", 3),
+                      ("plan", "--params", "1M", "--ranks", 2, "--stage", 3)):
             self.check("3" in self.run(*words, "--recipe", "fp32").stdout, f"{words[-2]} is taken")
         done = self.run("plan", "--params", "1M", "--zer", 3, "--recipes", "fp32", code=2)
-        self.check("unknown option '--zer'. See mixedprec plan --help" in done.stderr, f"the first that is not understood: {done.stderr}")
+        self.check("unknown option '--zer'. See mixedprec plan --help" in done.stderr,
+                   f"the first that is not understood: {done.stderr}")
 
 
 def main():

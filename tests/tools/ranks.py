@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """mixedprec_train on ranks. Order tree: the same losses for every number of ranks. Stages 0 to 3: the same losses. What is sent
-is what the formula says, what is held is what the recipe plans. Checkpoints go from any number of ranks to any. Under mpirun: the losses of threads.
+is what the formula says, what is held is what the recipe plans. Checkpoints go from any number of ranks to any. Under
+mpirun: the losses of threads.
 usage: ranks.py MIXEDPREC_TRAIN FIXTURES [--mpi MPIRUN]"""
 import os
 import pathlib
@@ -102,7 +103,8 @@ def check_groups(check, train):
 
 
 def check_nodes(check, train):
-    runs = [train(f"--sample 0 --accum 4 --ranks 4 --node-ranks 2 --wire-dtype bf16 --zero {stage}")["fp32"] for stage in (1, 2, 3)]
+    runs = [train(f"--sample 0 --accum 4 --ranks 4 --node-ranks 2 --wire-dtype bf16 --zero {stage}")["fp32"]
+            for stage in (1, 2, 3)]
     check(len({entry["csv"] for entry in runs}) == 1, "nodes of 2: stages 1 to 3: the same losses")
     flat = train("--sample 0 --accum 4 --ranks 4 --wire-dtype bf16")["fp32"]
     gap = abs(runs[0]["train_loss"] / flat["train_loss"] - 1.0)
@@ -182,8 +184,10 @@ def check_mpi(check, train, mpirun):
                             "-n", "1", train.program, *common, *other], check=False)
         check(done.returncode != 0 and words in done.stderr, f"a rank {what}: the others learn it")
     # Whatever decides which calls ranks make together is named, not the calls in which they then differ.
-    for option, value in (("--guard-norm", "3"), ("--guard-loss", "3"), ("--val-every", "1"), ("--val-batches", "3"), ("--sample", "3"),
-                          ("--checkpoint", train.folder / "one"), ("--zero", "2"), ("--wire-dtype", "bf16"), ("--recipe", "bf16_pure"),
+    for option, value in (("--guard-norm", "3"), ("--guard-loss", "3"), ("--val-every", "1"), ("--val-batches", "3"),
+                          ("--sample", "3"),
+                          ("--checkpoint", train.folder / "one"), ("--zero", "2"), ("--wire-dtype", "bf16"),
+                          ("--recipe", "bf16_pure"),
                           ("--set", "grad.dtype=bf16"), ("--clip", "3"), ("--order", "tree")):
         done = run(mpirun, ["-n", "1", train.program, "--data", train.text, *common, ":",
                             "-n", "1", train.program, "--data", train.text, *common, option, value], check=False)

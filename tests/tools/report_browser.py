@@ -167,7 +167,8 @@ def main():
             folder = pathlib.Path(sys.argv[3]).absolute()
         run(program, f"--data {text} --out {folder} --steps 8 --monitor 2 --compare fp32,fp16_mixed,fp8_delayed {SMALL}")
         browser, page = Browser(folder), folder / "report.html"
-        check(re.search('<meta name="viewport"', page.read_text(encoding="utf-8")) is not None, "phones are told to keep their width")
+        check(re.search('<meta name="viewport"', page.read_text(encoding="utf-8")) is not None,
+              "phones are told to keep their width")
         for width in (DESKTOP, PHONE):
             check_page(check, browser, page, width)
             check_picture(check, browser, page, width)

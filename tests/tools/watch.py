@@ -38,13 +38,15 @@ def main():
         done = train("--steps", 1, "--batch", 1, "--dim", 64)
         checks("advice: --recipe bf16_pure_sr would hold" in done.stdout, "advice where states are most")
         checks(not list((folder / "guarded").glob("last-steps*")), "nothing was not finite")
-        done = train("--steps", 40, "--lr", 1e6, "--min-lr", 1e6, "--warmup", 0, "--out", folder / "wild", "--set", "grad.dtype=fp32")
+        done = train("--steps", 40, "--lr", 1e6, "--min-lr", 1e6, "--warmup", 0, "--out", folder / "wild", "--set",
+                     "grad.dtype=fp32")
         checks(done.returncode == 1 and "losses are not finite; first was the gradient of '" in done.stderr,
                f"a training that ends tells what was bad first: {done.stderr.strip().splitlines()[-1]}")
         last = json.loads((folder / "wild/last-steps-fp32.json").read_text())
         checks(last["first_bad"].startswith("the gradient of '") and last["steps"][-1]["outcome"] == "not finite" and
                all(step["outcome"] == "taken" for step in last["steps"][:-1]), "the last steps before it are in a file")
-        done = train("--steps", 30, "--guard-norm", 0.8, "--guard-loss", 9, "--guard-window", 4, "--ranks", 2, "--accum", 2, "--zero", 2,
+        done = train("--steps", 30, "--guard-norm", 0.8, "--guard-loss", 9, "--guard-window", 4, "--ranks", 2, "--accum", 2,
+                     "--zero", 2,
                      "--out", folder / "ranks")
         result = json.loads((folder / "ranks/results.json").read_text())["runs"][0]
         checks(done.returncode == 0 and 0 < result["outliers"] < 30, f"ranks skip the same {result['outliers']} steps")
