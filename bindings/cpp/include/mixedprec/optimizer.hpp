@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Optimizers over parameters in groups, also sharded over ranks; and what is to be read of their steps. */
+#pragma once
+
+#include "comm.hpp"
+#include "linear.hpp"
+
+namespace mixedprec {
+inline namespace MIXEDPREC_RESULTS {
+
+/** What Optimizer::add_param takes beside the weight. */
+struct ParamOptions {
+    TensorRef grad = {};      /* main gradient; none: one is made in the recipe's grad.dtype */
+    TensorRef init_fp32 = {}; /* exact initial values */
+    std::uint32_t flags = 0;
+    std::int32_t group = 0;
+};
+
+/** Named parameters in groups, with states in the recipe's dtypes; sharded where it is made with a communicator. */
+class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
+  public:
+    using Handle::Handle;
+    static result<Optimizer> create(const Context& context, const Recipe& recipe,
+                                    const OptimizerOptions& options = {}) {
+        return detail::make<Optimizer>(mp_optimizer_create, context, recipe, &options);
+    }
+    /** The communicator is kept alive. */
+    static result<Optimizer> create_sharded(const Context& context, const Recipe& recipe,
+                                            Comm& comm, const ShardingOptions& sharding = {},
+                                            const OptimizerOptions& options = {}) {
+        return detail::make<Optimizer>(mp_optimizer_create_sharded, context, recipe, &options, comm,
+                                       &sharding);
+    }
+
+    result<int> add_group(const GroupOptions& options = {}) {
+        return value<int>(mp_optimizer_add_group, &options);
+    }
+    result<int> add_param(const std::string& name, const Tensor& param,
+                          const ParamOptions& options = {}) {
+        mp_param_desc desc = MP_PARAM_DESC_INIT;
+        desc.flags = options.flags;
+        desc.name = name.c_str();
+        desc.param = param.get();
+        desc.grad = options.grad.get();
+        desc.init_fp32 = options.init_fp32.get();
+        return value<int>(mp_optimizer_add_param, options.group, &desc);
+    }
+    result<void> step(ScalerRef scaler = {}, QueueRef queue = {}) {
+        return call(mp_optimizer_step, queue, scaler);
+    }
+    result<void> zero_grad(QueueRef queue = {}) { return call(mp_optimizer_zero_grad, queue); }
+    /** A step then ends these layers' step too. */
+    result<void> set_linears(const std::vector<Linear*>& layers) {
+        const auto raw = detail::handles(layers);
+        return call(mp_optimizer_set_linears, raw.data(), detail::count_of<std::int32_t>(raw));
+    }
+    result<OptimizerStats> stats(QueueRef queue = {}) {
+        return value<OptimizerStats>(mp_optimizer_get_stats, queue);
+    }
+    result<void> set_lr(int group, double lr) { return call(mp_optimizer_set_lr, group, lr); }
+    result<void> set_lr(int group, const Tensor& lr) {
+        return call(mp_optimizer_set_lr_tensor, group, lr);
+    }
+    result<void> set_enabled(int group, bool enabled) {
+        return call(mp_optimizer_set_enabled, group, enabled);
+    }
+    result<void> set_max_grad_norm(double norm) {
+        return call(mp_optimizer_set_max_grad_norm, norm);
+    }
+    result<void> set_grad_scale(TensorRef scale) {
+        return call(mp_optimizer_set_grad_scale_tensor, scale);
+    }
+    result<void> set_norm_comm(CommRef comm) { return call(mp_optimizer_set_norm_comm, comm); }
+    result<Tensor> grad_norm_tensor() const {
+        return make<Tensor>(mp_optimizer_get_grad_norm_tensor);
+    }
+    result<Tensor> found_inf_tensor() const {
+        return make<Tensor>(mp_optimizer_get_found_inf_tensor);
+    }
+
+    /** "param", "grad", "exp_avg", "exp_avg_sq", ...: the state itself. */
+    result<Tensor> state(int index, const std::string& name) const {
+        return make<Tensor>(mp_optimizer_get_state, index, name);
+    }
+    result<Tensor> grad(int index) const { return state(index, "grad"); }
+    /** Its values, decoded into a tensor in fp32, and back. */
+    result<void> read_state(int index, const std::string& name, const Tensor& values,
+                            QueueRef queue = {}) const {
+        return call(mp_optimizer_read_state, queue, index, name, values);
+    }
+    result<void> write_state(int index, const std::string& name, const Tensor& values,
+                             QueueRef queue = {}) {
+        return call(mp_optimizer_write_state, queue, index, name, values);
+    }
+    /** After the caller wrote into a parameter. */
+    result<void> sync_master(int index, QueueRef queue = {}) {
+        return call(mp_optimizer_sync_master, queue, index);
+    }
+    result<void> set_step(std::int64_t step, QueueRef queue = {}) {
+        return call(mp_optimizer_set_step, queue, step);
+    }
+    result<std::int64_t> group_step(int group, QueueRef queue = {}) const {
+        return value<std::int64_t>(mp_optimizer_get_group_step, queue, group);
+    }
+    result<void> set_group_step(int group, std::int64_t step, QueueRef queue = {}) {
+        return call(mp_optimizer_set_group_step, queue, group, step);
+    }
+
+    result<OptimizerOptions> options() const {
+        return value<OptimizerOptions>(mp_optimizer_get_desc);
+    }
+    result<int> group_count() const { return value<int>(mp_optimizer_get_group_count); }
+    result<GroupOptions> group(int index) const {
+        return value<GroupOptions>(mp_optimizer_get_group, index);
+    }
+    result<bool> enabled(int group) const { return value<bool>(mp_optimizer_get_enabled, group); }
+    result<int> param_count() const { return value<int>(mp_optimizer_get_param_count); }
+    result<std::string> param_name(int index) const {
+        return text(mp_optimizer_get_param_name, index);
+    }
+    result<int> param_group(int index) const {
+        return value<int>(mp_optimizer_get_param_group, index);
+    }
+    result<MemoryReport> memory() const { return value<MemoryReport>(mp_optimizer_get_memory); }
+
+    /* What stands out, and the last steps; see watch.h. */
+    /** Skips steps that stand out from now on. */
+    result<void> set_guard(const GuardOptions& guard, QueueRef queue = {}) {
+        return call(mp_optimizer_set_guard, queue, &guard);
+    }
+    result<void> clear_guard(QueueRef queue = {}) {
+        return call(mp_optimizer_set_guard, queue, nullptr);
+    }
+    /** Both bounds are 0 where there is none. */
+    result<GuardOptions> guard() const { return value<GuardOptions>(mp_optimizer_get_guard); }
+    /** Of the step to come. */
+    result<void> set_loss(double loss) { return call(mp_optimizer_set_loss, loss); }
+    /** Keeps so many of the last steps, 0: none; and writes them to path when the first goes wrong. */
+    result<void> set_history(int steps, const std::string& path = {}) {
+        return call(mp_optimizer_set_history, steps, path.empty() ? nullptr : path.c_str());
+    }
+    result<int> record_count() const { return value<int>(mp_optimizer_get_record_count); }
+    /** 0: the oldest. */
+    result<StepRecord> record(int index) const {
+        return value<StepRecord>(mp_optimizer_get_record, index);
+    }
+    /** The first tensor that was not finite, in words; empty: there was none. */
+    result<std::string> bad_tensor() const { return text(mp_optimizer_get_bad_tensor); }
+
+    /* Of a sharded one; see sharding.h. */
+    result<void> shard(QueueRef queue = {}) { return call(mp_optimizer_shard, queue); }
+    result<void> grad_ready(int index, QueueRef queue = {}) {
+        return call(mp_optimizer_grad_ready, queue, index);
+    }
+    result<void> end_microbatch(QueueRef queue = {}) {
+        return call(mp_optimizer_end_microbatch, queue);
+    }
+    result<void> acquire_grad(int index, QueueRef queue = {}) {
+        return call(mp_optimizer_acquire_grad, queue, index);
+    }
+    result<void> gather_begin(span<const std::int32_t> indices, QueueRef queue = {}) {
+        return gather(mp_optimizer_gather_begin, indices, queue);
+    }
+    result<void> gather_wait(span<const std::int32_t> indices, QueueRef queue = {}) {
+        return gather(mp_optimizer_gather_wait, indices, queue);
+    }
+    result<void> gather_free(span<const std::int32_t> indices, QueueRef queue = {}) {
+        return gather(mp_optimizer_gather_free, indices, queue);
+    }
+    struct Slice {
+        std::int64_t start = 0, count = 0;
+    };
+    result<Slice> slice(int index, int rank) const {
+        Slice slice;
+        return detail::give(mp_optimizer_get_slice(raw_, index, rank, &slice.start, &slice.count),
+                            slice);
+    }
+    result<ShardingProgress> progress() const {
+        return value<ShardingProgress>(mp_optimizer_get_progress);
+    }
+    result<double> grad_mu(int index) const {
+        return value<double>(mp_optimizer_get_grad_mu, index);
+    }
+    result<CommTraffic> traffic() const { return value<CommTraffic>(mp_optimizer_get_traffic); }
+
+  private:
+    template <class Function>
+    result<void> gather(Function function, span<const std::int32_t> indices, QueueRef queue) {
+        return call(function, queue, indices.data(), detail::count_of<std::int32_t>(indices));
+    }
+};
+
+} // namespace MIXEDPREC_RESULTS
+} // namespace mixedprec
