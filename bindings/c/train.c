@@ -51,15 +51,39 @@ static uint8_t* read_file(const char* path, int64_t* length) {
     return text;
 }
 
-/* ---- The model's arrays */
+/* ---- The model */
 
 static float embed[BYTES * EMBED], embed_grad[BYTES * EMBED];
-static float bias1[HIDDEN], bias1_grad[HIDDEN], bias2[BYTES], bias2_grad[BYTES];
-static float values1[HIDDEN * IN], values2[BYTES * HIDDEN];
 static float x[BATCH * IN], dx[BATCH * IN], h[BATCH * HIDDEN], dh[BATCH * HIDDEN];
 static float logits[BATCH * BYTES], dlogits[BATCH * BYTES];
+static float values1[HIDDEN * IN], bias1[HIDDEN], bias1_grad[HIDDEN];
+static float values2[BYTES * HIDDEN], bias2[BYTES], bias2_grad[BYTES];
 
 static mp_context* context;
+static mp_recipe* recipe;
+static mp_scaler* scaler;
+static mp_optimizer* optimizer;
+static mp_checkpoint* checkpoint;
+static mp_tensor *t_x, *t_dx, *t_h, *t_dh, *t_logits, *t_dlogits;
+
+/* A linear layer of the program's arrays; the tensors and the layer are made of them. */
+typedef struct {
+    const char *name, *weight_name, *bias_name;
+    int64_t in, out;
+    float *values, *bias, *bias_grad;
+    mp_tensor *dw, *db;
+    mp_linear* linear;
+} layer;
+
+static layer layers[] = {
+    {"linear1", "w1", "b1", IN, HIDDEN, values1, bias1, bias1_grad, NULL, NULL, NULL},
+    {"linear2", "w2", "b2", HIDDEN, BYTES, values2, bias2, bias2_grad, NULL, NULL, NULL}};
+
+/* Tensors that are destroyed at the end. */
+static mp_tensor* owned[18];
+static int owned_count;
+
+static mp_tensor* own(mp_tensor* tensor) { return owned[owned_count++] = tensor; }
 
 static mp_tensor* wrap(float* data, int64_t rows, int64_t columns) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
@@ -69,30 +93,92 @@ static mp_tensor* wrap(float* data, int64_t rows, int64_t columns) {
     desc.shape[0] = rows;
     desc.shape[1] = columns;
     check(mp_tensor_wrap(context, &desc, data, NULL, NULL, &tensor));
-    return tensor;
+    return own(tensor);
 }
 
-static int32_t add_param(mp_optimizer* optimizer, int32_t group, const char* name, mp_tensor* param,
-                         mp_tensor* grad, mp_tensor* initial) {
+static int32_t add_param(const char* name, mp_tensor* param, mp_tensor* grad, mp_tensor* initial) {
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     int32_t index = 0;
     desc.name = name;
     desc.param = param;
     desc.grad = grad;
     desc.init_fp32 = initial;
-    check(mp_optimizer_add_param(optimizer, group, &desc, &index));
+    check(mp_optimizer_add_param(optimizer, 0, &desc, &index));
     return index;
 }
 
-static mp_linear* make_linear(mp_recipe* recipe, int64_t in, int64_t out, mp_tensor* weight,
-                              mp_tensor* bias) {
+static void make_layer(layer* l) {
+    const int64_t shape[] = {l->out, l->in};
     mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    mp_linear* linear = NULL;
-    desc.in_features = in;
-    desc.out_features = out;
-    check(mp_linear_create(context, recipe, &desc, weight, bias, &linear));
-    return linear;
+    mp_tensor *weight = NULL, *bias = wrap(l->bias, l->out, 0);
+    fill(l->values, l->in * l->out, sqrt(1.0 / (double)l->in));
+    check(mp_recipe_create_weight(context, recipe, 2, shape, l->values, &weight));
+    own(weight);
+    l->db = wrap(l->bias_grad, l->out, 0);
+    const int32_t index = add_param(l->weight_name, weight, NULL, wrap(l->values, l->out, l->in));
+    check(mp_optimizer_get_state(optimizer, index, "grad", &l->dw));
+    own(l->dw);
+    add_param(l->bias_name, bias, l->db, NULL);
+    desc.in_features = l->in;
+    desc.out_features = l->out;
+    check(mp_linear_create(context, recipe, &desc, weight, bias, &l->linear));
 }
+
+static void make_model(const char* recipe_name) {
+    mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+    int32_t index = 0;
+    check(mp_context_create(NULL, &context));
+    check(mp_recipe_create(context, recipe_name, &recipe));
+    check(mp_scaler_create_from_recipe(context, recipe, &scaler));
+    check(mp_optimizer_create(context, recipe, NULL, &optimizer));
+    group.lr = 1e-2;
+    group.weight_decay = 0.01;
+    check(mp_optimizer_add_group(optimizer, &group, &index));
+
+    fill(embed, BYTES * EMBED, 1.0);
+    add_param("embed", wrap(embed, BYTES, EMBED), wrap(embed_grad, BYTES, EMBED), NULL);
+    make_layer(&layers[0]);
+    make_layer(&layers[1]);
+    mp_linear* linears[] = {layers[0].linear, layers[1].linear};
+    check(mp_optimizer_set_linears(optimizer, linears, 2));
+
+    t_x = wrap(x, BATCH, IN), t_dx = wrap(dx, BATCH, IN);
+    t_h = wrap(h, BATCH, HIDDEN), t_dh = wrap(dh, BATCH, HIDDEN);
+    t_logits = wrap(logits, BATCH, BYTES), t_dlogits = wrap(dlogits, BATCH, BYTES);
+}
+
+static void destroy_model(void) {
+    mp_checkpoint_destroy(checkpoint);
+    while (owned_count > 0) {
+        mp_tensor_destroy(owned[--owned_count]);
+    }
+    mp_linear_destroy(layers[0].linear);
+    mp_linear_destroy(layers[1].linear);
+    mp_optimizer_destroy(optimizer);
+    mp_scaler_destroy(scaler);
+    mp_recipe_destroy(recipe);
+    mp_context_destroy(context);
+}
+
+/* The step that is in the folder, 0 where there is none. */
+static int64_t resume(const char* folder) {
+    mp_checkpoint_info info = MP_CHECKPOINT_INFO_INIT;
+    check(mp_checkpoint_create(context, NULL, NULL, &checkpoint));
+    check(mp_checkpoint_add_optimizer(checkpoint, optimizer));
+    check(mp_checkpoint_add_scaler(checkpoint, scaler));
+    for (int i = 0; i < 2; i++) {
+        check(mp_checkpoint_add_linear(checkpoint, layers[i].name, layers[i].linear));
+    }
+    check(mp_checkpoint_add_data(checkpoint, "random", &random_state, sizeof(random_state)));
+    if (mp_checkpoint_inspect(folder, &info) < 0) {
+        return 0;
+    }
+    check(mp_checkpoint_load(checkpoint, folder, 0, &info));
+    printf("resumed at step %d\n", (int)info.step);
+    return info.step;
+}
+
+/* ---- A step */
 
 /* Loss of one row, and its gradient times `factor` in place of nothing else. */
 static double cross_entropy(const float* row, int target, double factor, float* gradient) {
@@ -110,110 +196,61 @@ static double cross_entropy(const float* row, int target, double factor, float* 
     return log(sum) - (row[target] - largest);
 }
 
+static void relu_mask(float* values, const float* by) {
+    for (int i = 0; i < BATCH * HIDDEN; i++) {
+        values[i] = by[i] > 0.0f ? values[i] : 0.0f;
+    }
+}
+
+/* Loss of a batch of the text, and the gradients times `scale`. */
+static double forward_and_backward(const uint8_t* text, int64_t length, double scale) {
+    int64_t position[BATCH];
+    double loss = 0.0;
+    for (int r = 0; r < BATCH; r++) {
+        position[r] = next_random() % (length - CONTEXT);
+        for (int c = 0; c < CONTEXT; c++) {
+            memcpy(x + r * IN + c * EMBED, embed + text[position[r] + c] * EMBED,
+                   EMBED * sizeof(float));
+        }
+    }
+    check(mp_linear_forward(layers[0].linear, NULL, t_x, t_h));
+    relu_mask(h, h);
+    check(mp_linear_forward(layers[1].linear, NULL, t_h, t_logits));
+    for (int r = 0; r < BATCH; r++) {
+        loss += cross_entropy(logits + r * BYTES, text[position[r] + CONTEXT], scale / BATCH,
+                              dlogits + r * BYTES);
+    }
+
+    check(
+        mp_linear_backward(layers[1].linear, NULL, t_dlogits, t_dh, layers[1].dw, layers[1].db, 0));
+    relu_mask(dh, h);
+    check(mp_linear_backward(layers[0].linear, NULL, t_dh, t_dx, layers[0].dw, layers[0].db, 0));
+    memset(embed_grad, 0, sizeof(embed_grad));
+    for (int r = 0; r < BATCH; r++) {
+        for (int i = 0; i < IN; i++) {
+            embed_grad[text[position[r] + i / EMBED] * EMBED + i % EMBED] += dx[r * IN + i];
+        }
+    }
+    return loss;
+}
+
 int main(int argc, char** argv) {
     if (argc < 2) {
         fprintf(stderr, "usage: train TEXT [RECIPE [STEPS [FOLDER]]]\n");
         return 2;
     }
-    const char* name = argc > 2 ? argv[2] : "bf16_mixed";
     const int64_t steps = argc > 3 ? atoll(argv[3]) : 60;
     const char* folder = argc > 4 ? argv[4] : NULL;
     int64_t length = 0;
     uint8_t* text = read_file(argv[1], &length);
-
-    mp_recipe* recipe = NULL;
-    mp_scaler* scaler = NULL;
-    mp_optimizer* optimizer = NULL;
-    int32_t group = 0;
-    check(mp_context_create(NULL, &context));
-    check(mp_recipe_create(context, name, &recipe));
-    check(mp_scaler_create_from_recipe(context, recipe, &scaler));
-    check(mp_optimizer_create(context, recipe, NULL, &optimizer));
-    mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
-    group_desc.lr = 1e-2;
-    group_desc.weight_decay = 0.01;
-    check(mp_optimizer_add_group(optimizer, &group_desc, &group));
-
-    fill(embed, BYTES * EMBED, 1.0);
-    fill(values1, HIDDEN * IN, sqrt(1.0 / IN));
-    fill(values2, BYTES * HIDDEN, sqrt(1.0 / HIDDEN));
-    const int64_t shape1[] = {HIDDEN, IN}, shape2[] = {BYTES, HIDDEN};
-    mp_tensor *w1 = NULL, *w2 = NULL, *dw1 = NULL, *dw2 = NULL;
-    check(mp_recipe_create_weight(context, recipe, 2, shape1, values1, &w1));
-    check(mp_recipe_create_weight(context, recipe, 2, shape2, values2, &w2));
-    mp_tensor* v1 = wrap(values1, HIDDEN, IN);
-    mp_tensor* v2 = wrap(values2, BYTES, HIDDEN);
-    mp_tensor *t_embed = wrap(embed, BYTES, EMBED), *t_embed_grad = wrap(embed_grad, BYTES, EMBED);
-    mp_tensor *b1 = wrap(bias1, HIDDEN, 0), *db1 = wrap(bias1_grad, HIDDEN, 0);
-    mp_tensor *b2 = wrap(bias2, BYTES, 0), *db2 = wrap(bias2_grad, BYTES, 0);
-    add_param(optimizer, group, "embed", t_embed, t_embed_grad, NULL);
-    check(mp_optimizer_get_state(optimizer, add_param(optimizer, group, "w1", w1, NULL, v1), "grad",
-                                 &dw1));
-    add_param(optimizer, group, "b1", b1, db1, NULL);
-    check(mp_optimizer_get_state(optimizer, add_param(optimizer, group, "w2", w2, NULL, v2), "grad",
-                                 &dw2));
-    add_param(optimizer, group, "b2", b2, db2, NULL);
-    mp_linear* linear1 = make_linear(recipe, IN, HIDDEN, w1, b1);
-    mp_linear* linear2 = make_linear(recipe, HIDDEN, BYTES, w2, b2);
-    mp_linear* linears[] = {linear1, linear2};
-    check(mp_optimizer_set_linears(optimizer, linears, 2));
-
-    mp_tensor *t_x = wrap(x, BATCH, IN), *t_dx = wrap(dx, BATCH, IN);
-    mp_tensor *t_h = wrap(h, BATCH, HIDDEN), *t_dh = wrap(dh, BATCH, HIDDEN);
-    mp_tensor *t_logits = wrap(logits, BATCH, BYTES), *t_dlogits = wrap(dlogits, BATCH, BYTES);
-
-    mp_checkpoint* checkpoint = NULL;
-    int64_t step = 0;
-    if (folder != NULL) {
-        mp_checkpoint_info info = MP_CHECKPOINT_INFO_INIT;
-        check(mp_checkpoint_create(context, NULL, NULL, &checkpoint));
-        check(mp_checkpoint_add_optimizer(checkpoint, optimizer));
-        check(mp_checkpoint_add_scaler(checkpoint, scaler));
-        check(mp_checkpoint_add_linear(checkpoint, "linear1", linear1));
-        check(mp_checkpoint_add_linear(checkpoint, "linear2", linear2));
-        check(mp_checkpoint_add_data(checkpoint, "random", &random_state, sizeof(random_state)));
-        if (mp_checkpoint_inspect(folder, &info) >= 0) {
-            check(mp_checkpoint_load(checkpoint, folder, 0, &info));
-            step = info.step;
-            printf("resumed at step %d\n", (int)step);
-        }
-    }
-
+    make_model(argc > 2 ? argv[2] : "bf16_mixed");
+    int64_t step = folder != NULL ? resume(folder) : 0;
     while (step < steps) {
-        int64_t position[BATCH];
-        double scale = 0.0, loss = 0.0;
+        double scale = 0.0;
         check(mp_scaler_get_scale(scaler, NULL, &scale));
-        for (int r = 0; r < BATCH; r++) {
-            position[r] = next_random() % (length - CONTEXT);
-            for (int c = 0; c < CONTEXT; c++) {
-                memcpy(x + r * IN + c * EMBED, embed + text[position[r] + c] * EMBED,
-                       EMBED * sizeof(float));
-            }
-        }
-        check(mp_linear_forward(linear1, NULL, t_x, t_h));
-        for (int i = 0; i < BATCH * HIDDEN; i++) {
-            h[i] = h[i] > 0.0f ? h[i] : 0.0f;
-        }
-        check(mp_linear_forward(linear2, NULL, t_h, t_logits));
-        for (int r = 0; r < BATCH; r++) {
-            loss += cross_entropy(logits + r * BYTES, text[position[r] + CONTEXT], scale / BATCH,
-                                  dlogits + r * BYTES);
-        }
-
-        check(mp_linear_backward(linear2, NULL, t_dlogits, t_dh, dw2, db2, 0));
-        for (int i = 0; i < BATCH * HIDDEN; i++) {
-            dh[i] = h[i] > 0.0f ? dh[i] : 0.0f;
-        }
-        check(mp_linear_backward(linear1, NULL, t_dh, t_dx, dw1, db1, 0));
-        memset(embed_grad, 0, sizeof(embed_grad));
-        for (int r = 0; r < BATCH; r++) {
-            for (int i = 0; i < IN; i++) {
-                embed_grad[text[position[r] + i / EMBED] * EMBED + i % EMBED] += dx[r * IN + i];
-            }
-        }
+        const double loss = forward_and_backward(text, length, scale);
         check(mp_optimizer_step(optimizer, NULL, scaler));
         check(mp_scaler_update(scaler, NULL));
-
         step++;
         if (step % 10 == 0) {
             printf("step %3d  loss %.9f  scale %.0f\n", (int)step, loss / BATCH, scale);
@@ -222,19 +259,7 @@ int main(int argc, char** argv) {
     if (folder != NULL) {
         check(mp_checkpoint_save(checkpoint, folder, step, 0));
     }
-
-    mp_checkpoint_destroy(checkpoint);
-    mp_tensor* tensors[] = {w1,  w2, dw1, dw2, v1,   v2,  t_embed, t_embed_grad, b1,
-                            db1, b2, db2, t_x, t_dx, t_h, t_dh,    t_logits,     t_dlogits};
-    for (size_t i = 0; i < sizeof(tensors) / sizeof(tensors[0]); i++) {
-        mp_tensor_destroy(tensors[i]);
-    }
-    mp_linear_destroy(linear1);
-    mp_linear_destroy(linear2);
-    mp_optimizer_destroy(optimizer);
-    mp_scaler_destroy(scaler);
-    mp_recipe_destroy(recipe);
-    mp_context_destroy(context);
+    destroy_model();
     free(text);
     return 0;
 }

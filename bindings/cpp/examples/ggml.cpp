@@ -44,6 +44,18 @@ float uniform() {
     return static_cast<float>(2.0 * static_cast<double>(random_state) / 2147483647.0 - 1.0);
 }
 
+// A batch of random numbers, each row with its class.
+void draw(float* x, float* labels) {
+    for (int r = 0; r < batch; ++r) {
+        float* row = x + r * inputs;
+        for (int i = 0; i < inputs; ++i)
+            row[i] = uniform();
+        const int target = (row[0] * row[1] > 0.0f ? 1 : 0) + (row[2] > row[3] ? 2 : 0);
+        for (int j = 0; j < outputs; ++j)
+            labels[r * outputs + j] = j == target ? 1.0f : 0.0f;
+    }
+}
+
 } // namespace
 
 int main() {
@@ -85,14 +97,7 @@ int main() {
 
     double mean = 0.0;
     for (int step = 1; step <= 200; ++step) {
-        for (int r = 0; r < batch; ++r) {
-            float* row = static_cast<float*>(x->data) + r * inputs;
-            for (int i = 0; i < inputs; ++i)
-                row[i] = uniform();
-            const int target = (row[0] * row[1] > 0.0f ? 1 : 0) + (row[2] > row[3] ? 2 : 0);
-            for (int j = 0; j < outputs; ++j)
-                static_cast<float*>(labels->data)[r * outputs + j] = j == target ? 1.0f : 0.0f;
-        }
+        draw(static_cast<float*>(x->data), static_cast<float*>(labels->data));
         ggml_graph_reset(graph); // gradients to zero, the loss's to one
         ggml_graph_compute_with_ctx(ggml, graph, 1);
         args.step = step;

@@ -53,67 +53,48 @@ struct Array {
     mixedprec::Tensor tensor;
 };
 
-void train(const std::string& path, const std::string& recipe_name, std::int64_t steps,
-           const std::string& folder) {
-    std::ifstream file(path, std::ios::binary);
-    if (!file)
-        throw std::runtime_error(path + ": cannot be read");
-    const std::vector<char> chars{std::istreambuf_iterator<char>(file), {}};
-    const std::vector<std::uint8_t> text(chars.begin(), chars.end());
+// A linear layer with its weight in the recipe's dtype, its bias, and the gradients of both.
+struct Layer {
+    Layer(const mixedprec::Context& context, const mixedprec::Recipe& recipe, Random& random,
+          int inputs, int outputs)
+        : values(
+              random.uniform(static_cast<std::size_t>(outputs * inputs), std::sqrt(1.0 / inputs))),
+          initial(mixedprec::Tensor::from(context, values, {outputs, inputs})),
+          weight(recipe.weight(context, {outputs, inputs}, values)),
+          bias(context, Floats(static_cast<std::size_t>(outputs)), {outputs}),
+          dbias(context, Floats(static_cast<std::size_t>(outputs)), {outputs}),
+          linear(mixedprec::Linear::create(context, recipe, inputs, outputs, weight, bias.tensor)) {
+    }
+    void add_to(mixedprec::Optimizer& optimizer, const std::string& number) {
+        dweight = optimizer.grad(optimizer.add_param("w" + number, weight, {nullptr, initial}));
+        optimizer.add_param("b" + number, bias.tensor, {dbias.tensor});
+    }
+    Floats values;
+    mixedprec::Tensor initial, weight, dweight;
+    Array bias, dbias;
+    mixedprec::Linear linear;
+};
 
-    auto context = mixedprec::Context::create();
-    auto recipe = mixedprec::Recipe::create(context, recipe_name);
-    auto scaler = mixedprec::Scaler::create(context, recipe);
-    Random random;
-
-    Array embed(context, random.uniform(bytes * embed_size, 1.0), {bytes, embed_size}),
-        dembed(context, bytes, embed_size);
-    const Floats values1 = random.uniform(hidden * in, std::sqrt(1.0 / in));
-    const Floats values2 = random.uniform(bytes * hidden, std::sqrt(1.0 / hidden));
-    auto initial1 = mixedprec::Tensor::from(context, values1, {hidden, in});
-    auto initial2 = mixedprec::Tensor::from(context, values2, {bytes, hidden});
-    auto w1 = recipe.weight(context, {hidden, in}, values1);
-    auto w2 = recipe.weight(context, {bytes, hidden}, values2);
-    Array b1(context, Floats(hidden), {hidden}), db1(context, Floats(hidden), {hidden});
-    Array b2(context, Floats(bytes), {bytes}), db2(context, Floats(bytes), {bytes});
-
-    auto optimizer = mixedprec::Optimizer::create(context, recipe);
-    mixedprec::GroupOptions group;
-    group.lr = 1e-2;
-    group.weight_decay = 0.01;
-    optimizer.add_group(group);
-    optimizer.add_param("embed", embed.tensor, {dembed.tensor});
-    auto dw1 = optimizer.grad(optimizer.add_param("w1", w1, {nullptr, initial1}));
-    optimizer.add_param("b1", b1.tensor, {db1.tensor});
-    auto dw2 = optimizer.grad(optimizer.add_param("w2", w2, {nullptr, initial2}));
-    optimizer.add_param("b2", b2.tensor, {db2.tensor});
-    auto linear1 = mixedprec::Linear::create(context, recipe, in, hidden, w1, b1.tensor);
-    auto linear2 = mixedprec::Linear::create(context, recipe, hidden, bytes, w2, b2.tensor);
-    optimizer.set_linears({&linear1, &linear2});
-
-    Array x(context, batch, in), dx(context, batch, in), h(context, batch, hidden),
-        dh(context, batch, hidden);
-    Array logits(context, batch, bytes), dlogits(context, batch, bytes);
-
-    std::int64_t step = 0;
-    auto checkpoint = mixedprec::Checkpoint::create(context);
-    checkpoint.add(optimizer);
-    checkpoint.add(scaler);
-    checkpoint.add("linear1", linear1);
-    checkpoint.add("linear2", linear2);
-    checkpoint.add_data("random", random.state);
-    if (!folder.empty() && std::ifstream(folder)) {
-        step = checkpoint.load(folder).step;
-        std::printf("resumed at step %d\n", static_cast<int>(step));
+struct Training {
+    Training(std::vector<std::uint8_t> bytes_to_learn, const std::string& recipe_name)
+        : text(std::move(bytes_to_learn)), recipe(mixedprec::Recipe::create(context, recipe_name)) {
+        mixedprec::GroupOptions group;
+        group.lr = 1e-2;
+        group.weight_decay = 0.01;
+        optimizer.add_group(group);
+        optimizer.add_param("embed", embed.tensor, {dembed.tensor});
+        one.add_to(optimizer, "1");
+        two.add_to(optimizer, "2");
+        optimizer.set_linears({&one.linear, &two.linear});
+        checkpoint.add(optimizer);
+        checkpoint.add(scaler);
+        checkpoint.add("linear1", one.linear);
+        checkpoint.add("linear2", two.linear);
+        checkpoint.add_data("random", random.state);
     }
 
-    const auto relu_mask = [](Floats& values, const Floats& by) {
-        for (std::size_t i = 0; i < values.size(); ++i)
-            values[i] = by[i] > 0.0f ? values[i] : 0.0f;
-    };
-    while (step < steps) {
-        const double scale = scaler.scale();
-        std::int64_t position[batch];
+    // Places in the text, and the embeddings of the bytes there.
+    void draw() {
         for (int r = 0; r < batch; ++r) {
             position[r] = random.next() % (static_cast<std::int64_t>(text.size()) - context_bytes);
             for (int c = 0; c < context_bytes; ++c) {
@@ -121,18 +102,23 @@ void train(const std::string& path, const std::string& recipe_name, std::int64_t
                             &x.values[r * in + c * embed_size]);
             }
         }
-        linear1.forward(x.tensor, h.tensor);
-        relu_mask(h.values, h.values);
-        linear2.forward(h.tensor, logits.tensor);
+    }
+    // The loss of all rows; dlogits are its gradient times scale.
+    double forward(double scale) {
+        one.linear.forward(x.tensor, h.tensor);
+        relu_mask(h.values);
+        two.linear.forward(h.tensor, logits.tensor);
         double loss = 0.0;
         for (int r = 0; r < batch; ++r) {
             loss += cross_entropy(&logits.values[r * bytes], text[position[r] + context_bytes],
                                   scale / batch, &dlogits.values[r * bytes]);
         }
-
-        linear2.backward(dlogits.tensor, dh.tensor, dw2, db2.tensor);
-        relu_mask(dh.values, h.values);
-        linear1.backward(dh.tensor, dx.tensor, dw1, db1.tensor);
+        return loss;
+    }
+    void backward() {
+        two.linear.backward(dlogits.tensor, dh.tensor, two.dweight, two.dbias.tensor);
+        relu_mask(dh.values);
+        one.linear.backward(dh.tensor, dx.tensor, one.dweight, one.dbias.tensor);
         std::fill(dembed.values.begin(), dembed.values.end(), 0.0f);
         for (int r = 0; r < batch; ++r) {
             for (int i = 0; i < in; ++i) {
@@ -140,16 +126,52 @@ void train(const std::string& path, const std::string& recipe_name, std::int64_t
                     dx.values[r * in + i];
             }
         }
-        optimizer.step(scaler);
-        scaler.update();
+    }
+    void relu_mask(Floats& values) const {
+        for (std::size_t i = 0; i < values.size(); ++i)
+            values[i] = h.values[i] > 0.0f ? values[i] : 0.0f;
+    }
 
-        ++step;
-        if (step % 10 == 0)
+    std::vector<std::uint8_t> text;
+    Random random;
+    mixedprec::Context context = mixedprec::Context::create();
+    mixedprec::Recipe recipe;
+    mixedprec::Scaler scaler = mixedprec::Scaler::create(context, recipe);
+    mixedprec::Optimizer optimizer = mixedprec::Optimizer::create(context, recipe);
+    mixedprec::Checkpoint checkpoint = mixedprec::Checkpoint::create(context);
+    Array embed{context, random.uniform(bytes* embed_size, 1.0), {bytes, embed_size}};
+    Array dembed{context, bytes, embed_size};
+    Layer one{context, recipe, random, in, hidden}, two{context, recipe, random, hidden, bytes};
+    Array x{context, batch, in}, dx{context, batch, in}, h{context, batch, hidden},
+        dh{context, batch, hidden}, logits{context, batch, bytes}, dlogits{context, batch, bytes};
+    std::int64_t position[batch];
+};
+
+void train(const std::string& path, const std::string& recipe_name, std::int64_t steps,
+           const std::string& folder) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file)
+        throw std::runtime_error(path + ": cannot be read");
+    const std::vector<char> chars{std::istreambuf_iterator<char>(file), {}};
+    Training training({chars.begin(), chars.end()}, recipe_name);
+    std::int64_t step = 0;
+    if (!folder.empty() && std::ifstream(folder)) {
+        step = training.checkpoint.load(folder).step;
+        std::printf("resumed at step %d\n", static_cast<int>(step));
+    }
+    while (step < steps) {
+        const double scale = training.scaler.scale();
+        training.draw();
+        const double loss = training.forward(scale);
+        training.backward();
+        training.optimizer.step(training.scaler);
+        training.scaler.update();
+        if (++step % 10 == 0)
             std::printf("step %3d  loss %.9f  scale %.0f\n", static_cast<int>(step), loss / batch,
                         scale);
     }
     if (!folder.empty())
-        checkpoint.save(folder, step);
+        training.checkpoint.save(folder, step);
 }
 
 } // namespace
