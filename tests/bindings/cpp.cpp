@@ -145,7 +145,7 @@ TEST(Cpp, QuantizedTensorsAndProducts) {
     auto d = zeros(context, {64, 64});
     gemm.run(source, source, d);
     double sum = 0.0;
-    for (int k = 0; k < 32; ++k)
+    for (std::size_t k = 0; k < 32; ++k)
         sum += static_cast<double>(values[32 + k]) * values[64 + k];
     EXPECT_NEAR(d.elements<float>()[64 + 2], sum, 1e-5);
     EXPECT_FALSE(gemm.describe().empty());

@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * How a call of the library is made and becomes a result: each of its forms once, for all of the classes. */
+// SPDX-License-Identifier: Apache-2.0
+// How a call of the library is made and becomes a result: each of its forms once, for all of the classes.
 #pragma once
 
 #include <mixedprec.h>

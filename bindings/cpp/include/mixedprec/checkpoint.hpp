@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Checkpoints of optimizers, scalers, layers and data of the caller's. */
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of optimizers, scalers, layers and data of the caller's.
 #pragma once
 
 #include "optimizer.hpp"

@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Ranks: communicators, also over a transport of the caller's own, operations under way, and reductions. */
+// SPDX-License-Identifier: Apache-2.0
+// Ranks: communicators, also over a transport of the caller's own, operations under way, and reductions.
 #pragma once
 
 #include "tensor.hpp"

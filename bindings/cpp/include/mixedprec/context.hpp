@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * The library itself, contexts with their devices, queues and events. */
+// SPDX-License-Identifier: Apache-2.0
+// The library itself, contexts with their devices, queues and events.
 #pragma once
 
 #include "handle.hpp"

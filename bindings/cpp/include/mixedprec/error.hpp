@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * A failed call as an exception or as a value: Error, and expected, which is the same however errors are reported. */
+// SPDX-License-Identifier: Apache-2.0
+// A failed call as an exception or as a value: Error, and expected, which is the same however errors are reported.
 #pragma once
 
 #include <mixedprec.h>

@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Handle, the base of every class, and Ref, an argument that may be absent. */
+// SPDX-License-Identifier: Apache-2.0
+// Handle, the base of every class, and Ref, an argument that may be absent.
 #pragma once
 
 #include "call.hpp"

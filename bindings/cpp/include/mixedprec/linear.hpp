@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Planned matrix products, and linear layers over tensors or plain memory. */
+// SPDX-License-Identifier: Apache-2.0
+// Planned matrix products, and linear layers over tensors or plain memory.
 #pragma once
 
 #include "recipe.hpp"

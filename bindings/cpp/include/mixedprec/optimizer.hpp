@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Optimizers over parameters in groups, also sharded over ranks; and what is to be read of their steps. */
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers over parameters in groups, also sharded over ranks; and what is to be read of their steps.
 #pragma once
 
 #include "comm.hpp"

@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * The C structs with the defaults of their initializers: GroupOptions group; group.lr = 3e-4; */
+// SPDX-License-Identifier: Apache-2.0
+// The C structs with the defaults of their initializers: GroupOptions group; group.lr = 3e-4;
 #pragma once
 
 #include <mixedprec.h>

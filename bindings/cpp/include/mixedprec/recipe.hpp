@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Recipes: dtypes, rounding and scaling by name, by key or as JSON, and what memory they need. */
+// SPDX-License-Identifier: Apache-2.0
+// Recipes: dtypes, rounding and scaling by name, by key or as JSON, and what memory they need.
 #pragma once
 
 #include "tensor.hpp"

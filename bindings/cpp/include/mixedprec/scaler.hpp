@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Loss scaling. */
+// SPDX-License-Identifier: Apache-2.0
+// Loss scaling.
 #pragma once
 
 #include "comm.hpp"

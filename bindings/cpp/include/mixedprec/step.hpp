@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * The update only, on the caller's own arrays: a step at a time, or checked once and run often. */
+// SPDX-License-Identifier: Apache-2.0
+// The update only, on the caller's own arrays: a step at a time, or checked once and run often.
 #pragma once
 
 #include "context.hpp"

@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Tensors, and what is done to their elements or to plain memory: casts and quantization. */
+// SPDX-License-Identifier: Apache-2.0
+// Tensors, and what is done to their elements or to plain memory: casts and quantization.
 #pragma once
 
 #include "context.hpp"
@@ -23,13 +22,10 @@ class Tensor : public Handle<mp_tensor, mp_tensor_destroy> {
         const mp_tensor_desc desc = detail::tensor_desc(dtype_in<Values>, shape);
         mp_tensor* raw = nullptr;
         mp_status status = mp_tensor_create(context.get(), &desc, &raw);
-        if (status >= 0)
+        if (status >= 0) // what fails then ends the tensor too
             status = mp_tensor_write(raw, nullptr, std::data(values), detail::bytes_of(values));
-        if (status >= 0)
-            return detail::made<Tensor>(status, raw, context.keep());
-        const std::string message = mp_last_error_message();
-        mp_tensor_destroy(raw);
-        return detail::fail<Tensor>(status, message);
+        Tensor tensor(raw, context.keep());
+        return detail::give(status, tensor);
     }
     /** The caller's memory: `values` must stay where it is while this tensor, or what was given it, lives. Or `keep` keeps it. */
     template <class Values>

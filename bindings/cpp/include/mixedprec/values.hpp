@@ -1,6 +1,5 @@
-/* SPDX-License-Identifier: Apache-2.0
- *
- * Sizes and elements: what memory of the program's is given to the library as. Nothing here calls the library. */
+// SPDX-License-Identifier: Apache-2.0
+// Sizes and elements: what memory of the program's is given to the library as. Nothing here calls the library.
 #pragma once
 
 #include <mixedprec.h>
