@@ -41,11 +41,13 @@ def braced_functions(source):
     for match in re.finditer(r"[{}]", text):
         if match[0] == "{":
             head = re.split(r"[;{}]", text[:match.start()])[-1]
-            is_scope = re.search(r"\b(namespace|struct|class|enum|union|extern|impl|trait|mod|match|unsafe extern)\b", head) and "(" not in head.split("{")[-1].split("\n")[-1] or not re.search(r"\)", head)
+            names_scope = re.search(r"\b(namespace|struct|class|enum|union|extern|impl|trait|mod|match)\b", head)
+            is_scope = ")" not in head or (names_scope and "(" not in head.split("\n")[-1])
             inside = any(kind == "function" for kind, _, _ in stack)
             kind = "block" if inside else "scope" if is_scope else "function"
             name = re.findall(r"([\w~]+)\s*\(", head)
-            stack.append((kind, text.count("\n", 0, match.start()) + 1 - head.lstrip().count("\n"), name[0] if name else "?"))
+            line = text.count("\n", 0, match.start()) + 1 - head.lstrip().count("\n")
+            stack.append((kind, line, name[0] if name else "?"))
         elif stack:
             kind, line, name = stack.pop()
             if kind == "function":
@@ -72,7 +74,8 @@ def too_long():
         wide = sum(len(row) > COLUMNS for row in rows)
         if wide:
             found[f"{name} columns"] = wide
-        functions = python_functions(source) if path.suffix == ".py" else braced_functions(source) if path.suffix in BRACES else []
+        functions = braced_functions(source) if path.suffix in BRACES else []
+        functions = python_functions(source) if path.suffix == ".py" else functions
         for _, function, lines in functions:
             if lines > FUNCTION:
                 found[f"{name} {function}"] = max(lines, found.get(f"{name} {function}", 0))

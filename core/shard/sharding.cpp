@@ -5,7 +5,7 @@
 #include <new>
 
 #include "comm/capture.hpp"
-#include "runtime/select.hpp"
+#include "tensor/content_hash.hpp"
 
 namespace mp::shard {
 namespace {
@@ -41,35 +41,6 @@ std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTenso
     }
     return gradients;
 }
-
-// Of tensors one after another, found where they are: eight bytes come to the host.
-class ContentHash {
-  public:
-    explicit ContentHash(Stream& stream) : stream_(stream), sum_(stream, sizeof(uint64_t)) {
-        stream_.zero(sum_.data(), sizeof(uint64_t));
-    }
-    void add(const Tensor& tensor) {
-        ContentHashDesc op{};
-        op.kind = OpKind::content_hash;
-        op.data = tensor.data();
-        op.bytes = static_cast<int64_t>(tensor.bytes());
-        op.first_word = words_;
-        op.result = static_cast<uint64_t*>(sum_.data());
-        run_op(stream_, op);
-        words_ += (tensor.bytes() + 7) / 8;
-    }
-    [[nodiscard]] uint64_t value() {
-        uint64_t sum = 0;
-        stream_.copy(&sum, sum_.data(), sizeof sum, CopyKind::device_to_host);
-        stream_.sync();
-        return sum;
-    }
-
-  private:
-    Stream& stream_;
-    Scratch sum_;
-    uint64_t words_ = 0;
-};
 
 uint64_t first_values_hash(Stream& stream, const std::vector<ShardedTensor>& tensors) {
     ContentHash hash(stream);

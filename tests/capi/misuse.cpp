@@ -22,7 +22,7 @@ struct Call {
     mp_status (*run)(void* handle);
 };
 constexpr Call kCalls[] = {
-#include "every_call.inc"
+#include <every_call.inc>
 };
 
 // With a handle that is none of its kind a call says so, or that another argument is missing, which it may see first.

@@ -22,7 +22,7 @@ struct Options {
 class Stream {
   public:
     void add(const mixedprec::ModelFile& file, int64_t index) {
-        parts_.push_back({&file, index, 0, mp_file_tensor(file.tensor(index)).bytes});
+        parts_.push_back({&file, index, 0, file.tensor(index).bytes});
         bytes_ += parts_.back().end;
     }
     [[nodiscard]] int64_t bytes() const { return bytes_; }

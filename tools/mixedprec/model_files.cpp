@@ -36,7 +36,7 @@ ModelFiles read_model(const std::vector<std::string>& paths) {
         const mixedprec::ModelFile& file = model.opened.back();
         const std::set<std::string> before = seen;
         for (int64_t i = 0; i < file.count(); i++) {
-            const mp_file_tensor found = file.tensor(i);
+            const mixedprec::FileTensor found = file.tensor(i);
             if (before.count(found.path) > 0) {
                 continue;
             }

@@ -28,6 +28,7 @@
 #include "mixedprec/error.hpp"
 #include "mixedprec/handle.hpp"
 #include "mixedprec/linear.hpp"
+#include "mixedprec/model_file.hpp"
 #include "mixedprec/optimizer.hpp"
 #include "mixedprec/options.hpp"
 #include "mixedprec/recipe.hpp"

@@ -69,6 +69,17 @@ class Checkpoint : public Handle<mp_checkpoint, mp_checkpoint_destroy> {
     static result<std::string> read_manifest(const std::string& path) {
         return detail::text(mp_checkpoint_read_manifest, path);
     }
+    /** Compares every byte of a file, by its place in the manifest, or of all (-1), with its checksum. */
+    static result<void> verify(const std::string& path, std::int64_t file = -1,
+                               const Progress& progress = {}) {
+        const mp_checkpoint_progress_fn told = [](std::int64_t done, std::int64_t total,
+                                                  void* payload) {
+            detail::guarded(
+                [&] { return (*static_cast<const Progress*>(payload))(done, total), 0; });
+        };
+        return detail::call(mp_checkpoint_verify, path, file, progress ? told : nullptr,
+                            static_cast<void*>(const_cast<Progress*>(&progress)));
+    }
     result<void> export_weights(const std::string& file) {
         return call(mp_checkpoint_export_weights, file);
     }
