@@ -12,9 +12,7 @@ import threading
 import unittest
 
 import mixedprec as mp
-from test_ranks import run
-
-context = mp.Context(1)
+from common import context, run
 
 
 class Run:
