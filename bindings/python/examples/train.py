@@ -50,6 +50,16 @@ def cross_entropy(logits, targets, factor):
     return sum(losses), (share * factor).astype(np.float32)
 
 
+def checkpoint_of(context, optimizer, scaler, linear1, linear2):
+    checkpoint = mp.Checkpoint(context)
+    checkpoint.add_optimizer(optimizer)
+    checkpoint.add_scaler(scaler)
+    checkpoint.add_linear("linear1", linear1)
+    checkpoint.add_linear("linear2", linear2)
+    checkpoint.add_data("random", random_state)
+    return checkpoint
+
+
 def main():
     if len(sys.argv) < 2:
         sys.exit("usage: train.py TEXT [RECIPE [STEPS [FOLDER]]]")
@@ -81,12 +91,7 @@ def main():
 
     step = 0
     if folder is not None:
-        checkpoint = mp.Checkpoint(context)
-        checkpoint.add_optimizer(optimizer)
-        checkpoint.add_scaler(scaler)
-        checkpoint.add_linear("linear1", linear1)
-        checkpoint.add_linear("linear2", linear2)
-        checkpoint.add_data("random", random_state)
+        checkpoint = checkpoint_of(context, optimizer, scaler, linear1, linear2)
         if os.path.isdir(folder):
             step = checkpoint.load(folder).step
             print(f"resumed at step {step}")

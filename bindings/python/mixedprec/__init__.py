@@ -14,8 +14,9 @@ raised (Error), advice is given by warnings.warn (Note). capi has the C ABI as i
 """
 
 from . import capi
+from ._arguments import from_dlpack
 from ._checkpoint import Checkpoint, CheckpointInfo, describe_checkpoint, inspect_checkpoint, read_manifest
-from ._comm import Comm, Operation, Request, Traffic, Transport, wire_bytes
+from ._comm import Comm, Request, Traffic
 from ._context import (
     Context,
     Event,
@@ -29,13 +30,18 @@ from ._context import (
     shutdown,
 )
 from ._errors import *  # noqa: F401,F403
+from ._gemm import Gemm
 from ._library import call
-from ._linear import Gemm, Linear, LinearStats, Saved, end_step
+from ._linear import Linear, LinearStats, Saved, end_step
 from ._memory import dtype_name, dtype_size
-from ._optimizer import Group, Guard, Optimizer, Progress, Sharding, StepRecord
+from ._optimizer import Group, Guard, Optimizer, StepRecord
+from ._quant import Quant, QuantStats, Random, scale_grid
 from ._recipe import MemoryReport, PlannedTensor, Recipe, RecipeKey, presets, recipe_keys
+from ._reduce import wire_bytes
 from ._scaler import Scaler, ScalerState
+from ._sharding import Progress, Sharding
 from ._step import OptimizerStats, Slot, StepPlan, step
-from ._tensor import Quant, QuantStats, Random, Tensor, from_dlpack, scale_grid
+from ._tensor import Tensor
+from ._transport import Operation, Transport
 
 __version__ = f"{capi.MP_VERSION_MAJOR}.{capi.MP_VERSION_MINOR}.{capi.MP_VERSION_PATCH}"

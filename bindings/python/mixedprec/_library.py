@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loaded library, calls into it with checked arguments, and the objects that hold its handles."""
+"""Calls into the library with checked arguments, and the objects that hold its handles."""
 
 from __future__ import annotations
 
@@ -14,35 +14,7 @@ from ctypes import POINTER, byref, c_size_t
 from typing import Any
 
 from . import _errors, capi
-
-_FILE = "libmixedprec.so.0"
-
-
-def _find():
-    """MIXEDPREC_DIR (a prefix or a build folder), the copy inside of the package, or what the loader finds."""
-    folder = os.environ.get("MIXEDPREC_DIR")
-    if folder:
-        files = [os.path.join(folder, lib, _FILE) for lib in ("lib", "lib64")]
-        for file in files:
-            if os.path.exists(file):
-                return file
-        raise ImportError(
-            f"MIXEDPREC_DIR is {folder}, where there is neither {files[0]} nor {files[1]}; it must be the "
-            f"prefix of an installation or a build folder"
-        )
-    bundled = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", _FILE)
-    return bundled if os.path.exists(bundled) else _FILE
-
-
-def _load():
-    file = _find()
-    try:
-        return capi.load(file)
-    except OSError as error:
-        raise ImportError(f"{error}. Set MIXEDPREC_DIR to the prefix of an installation of libmixedprec") from error
-
-
-lib = _load()
+from ._load import lib
 
 # ---- Calls
 
@@ -258,8 +230,10 @@ def remember_exception(error):
 class Registry:
     """Objects by a number that C code can carry as its payload. One for each kind of payload."""
 
+    _kind = dict
+
     def __init__(self) -> None:
-        self._objects = {}
+        self._objects = self._kind()
         self._numbers = iter(range(1, sys.maxsize))
 
     def add(self, item: Any):
@@ -277,23 +251,10 @@ class Registry:
         return len(self._objects)
 
 
-class Listeners:
-    """Objects by a number, held weakly: those with a function that the library calls, which may well refer to them."""
+class Listeners(Registry):
+    """The same, held weakly: those with a function that the library calls, which may well refer to them."""
 
-    def __init__(self) -> None:
-        self._objects = weakref.WeakValueDictionary()
-        self._numbers = iter(range(1, sys.maxsize))
-
-    def add(self, item: Any):
-        number = next(self._numbers)
-        self._objects[number] = item
-        return number
-
-    def get(self, number: Any):
-        return self._objects.get(number)
-
-    def __len__(self):
-        return len(self._objects)
+    _kind = weakref.WeakValueDictionary
 
 
 # What wrapped tensors use, until the library says that nobody does any more.

@@ -1,146 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products and linear layers."""
+"""Linear layers."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_int32, c_size_t, pointer
+from ctypes import POINTER, byref, c_int32, c_size_t
 from typing import Any, Callable, Iterable, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
+from ._arguments import as_tensor, check_device_of
 from ._library import Listeners, Object, call, choice, choices, filled, flags, quiet, text, value
-from ._memory import DTYPE_NAMES, dtype_number, memory
-from ._tensor import Quant, Random, Tensor, as_tensor, cast_desc, check_device_of
+from ._memory import DTYPE_NAMES, memory
+from ._quant import Quant, Random, cast_desc
+from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from ._comm import Comm
-    from ._context import Context, Queue
+    from ._context import Queue
     from ._memory import Array
     from ._recipe import Recipe
 
 _OPERANDS = choices("MP_OPERAND_", "MP_OPERAND_COUNT")
 _OPERAND_NAMES = {number: name for name, number in _OPERANDS.items()}
 _PRODUCTS = choices("MP_PRODUCT_")
-
-
-class Gemm(Object):
-    """A planned product d = epilogue(alpha * op(a) * op(b) + beta * c + bias): op(a) is m x k, op(b) k x n, d m x n.
-
-    a, b, d        dtypes of the operands
-    bias           dtype of a bias of n elements; None: no bias
-    trans_a        a is stored k x m; trans_b: b is stored n x k
-    gelu           after the bias
-    quant_d        the Quant that a quantized d was made with: the product becomes its codes and scales
-    scale_a        (dtype, rows, columns) of the blocks of a that have a scale each, 0 for all; None: a has no scales
-    lda, ...       elements from row to row as stored; 0: dense
-    batch_count    how many products; batch_stride_a, ...: elements from matrix to matrix, 0: dense
-    fast_accumulation, power_of_two_scales, implementation    see gemm.h
-    """
-
-    _noun = "gemm"
-
-    def __init__(
-        self,
-        context: Context,
-        m: int,
-        n: int,
-        k: int,
-        a: Any = "fp32",
-        b: Any = None,
-        d: Any = "fp32",
-        bias: Any = None,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        gelu: bool = False,
-        scale_a: Any = None,
-        scale_b: Any = None,
-        power_of_two_scales: bool = False,
-        fast_accumulation: bool = False,
-        lda: int = 0,
-        ldb: int = 0,
-        ldc: int = 0,
-        ldd: int = 0,
-        batch_count: int = 0,
-        batch_stride_a: int = 0,
-        batch_stride_b: int = 0,
-        batch_stride_c: int = 0,
-        batch_stride_d: int = 0,
-        implementation: str | None = None,
-        quant_d: Any = None,
-    ) -> None:
-        desc = capi.mp_gemm_desc(
-            m=m,
-            n=n,
-            k=k,
-            lda=lda,
-            ldb=ldb,
-            ldc=ldc,
-            ldd=ldd,
-            batch_count=batch_count,
-            batch_stride_a=batch_stride_a,
-            batch_stride_b=batch_stride_b,
-            batch_stride_c=batch_stride_c,
-            batch_stride_d=batch_stride_d,
-            alpha=alpha,
-            beta=beta,
-            dtype_a=dtype_number(a),
-            dtype_b=dtype_number(a if b is None else b),
-            dtype_d=dtype_number(d),
-            dtype_bias=0 if bias is None else dtype_number(bias),
-            implementation=implementation,
-            flags=flags(
-                trans_a=(trans_a, capi.MP_GEMM_TRANS_A),
-                trans_b=(trans_b, capi.MP_GEMM_TRANS_B),
-                bias=(bias is not None, capi.MP_GEMM_BIAS),
-                gelu=(gelu, capi.MP_GEMM_GELU),
-                alpha=(True, capi.MP_GEMM_HAS_ALPHA),
-                two=(power_of_two_scales, capi.MP_GEMM_POWER_OF_TWO_SCALES),
-                fast=(fast_accumulation, capi.MP_GEMM_FAST_ACCUMULATION),
-            ),
-        )
-        if scale_a is not None:
-            desc.scale_a_dtype, desc.scale_a_rows, desc.scale_a_columns = dtype_number(scale_a[0]), *scale_a[1:]
-        if scale_b is not None:
-            desc.scale_b_dtype, desc.scale_b_rows, desc.scale_b_columns = dtype_number(scale_b[0]), *scale_b[1:]
-        quant = None if quant_d is None else quant_d._desc()
-        if quant is not None:
-            desc.quant_d = pointer(quant)
-        super().__init__("mp_gemm_create", context, byref(desc))
-        self.context = context
-
-    def run(
-        self,
-        a: Array,
-        b: Array,
-        d: Array,
-        bias: Array | None = None,
-        c: Array | None = None,
-        scale_a: Array | None = None,
-        scale_b: Array | None = None,
-        multiply_d: Any = None,
-        amax_d: Any = None,
-        queue: Queue | None = None,
-    ) -> Array:
-        """Computes the product of tensors or arrays into d, and returns d.
-
-        scale_a, scale_b  tensors of scales; None: those of a quantized operand
-        multiply_d, amax_d  of an fp8 d: one fp32 element each
-        """
-        given = dict(
-            a=a, b=b, d=d, bias=bias, c=c, scale_a=scale_a, scale_b=scale_b, multiply_d=multiply_d, amax_d=amax_d
-        )
-        tensors = {name: as_tensor(self.context, array, name, queue) for name, array in given.items()}
-        args = capi.mp_gemm_args(
-            **{name: tensor.handle() for name, tensor in tensors.items() if tensor is not None}
-        )
-        call("mp_gemm_run_scaled", self, queue, byref(args))
-        return d
-
-    def describe(self) -> str:
-        """The implementation that was chosen, and why each other one was not."""
-        return text("mp_gemm_describe", self)
 
 
 class LinearStats(NamedTuple):

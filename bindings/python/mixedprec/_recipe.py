@@ -6,16 +6,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from ctypes import POINTER, byref, c_char_p, c_double, c_int32, c_int64
-from typing import Any, NamedTuple, TYPE_CHECKING
+from ctypes import byref, c_char_p, c_double, c_int32, c_int64
+from typing import Any, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
+from ._arguments import host_floats
 from ._comm import Traffic
-from ._errors import UnknownNameError
 from ._library import Object, call, filled, lib, text, value
 from ._memory import dtype_number, int64_array, shape_of
 from ._rule import by_state, formats_in_order, rule_number
-from ._tensor import Tensor, host_floats
+from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from ._context import Context

@@ -8,10 +8,11 @@ from ctypes import byref, c_double, sizeof
 from typing import Any, Iterable, NamedTuple, TYPE_CHECKING
 
 from . import capi
+from ._arguments import check_device_of
 from ._dlpack import Lent
 from ._library import Object, call, choice, filled
 from ._memory import checked_dtype, dtype_number, int32_array, int64_array, memory
-from ._tensor import Tensor, check_device_of
+from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from ._comm import Comm

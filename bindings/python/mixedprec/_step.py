@@ -8,11 +8,12 @@ from ctypes import POINTER, byref, c_float
 from typing import Any, Iterable, Mapping, NamedTuple, TYPE_CHECKING
 
 from . import capi
+from ._arguments import check_device_of
 from ._dlpack import Lent
 from ._library import Object, call, choice, choices, filled, flags
 from ._memory import Memory, checked_dtype, dtype_number, dtype_size, memory
 from ._rule import hyperparameters, states
-from ._tensor import Tensor, check_device_of
+from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from ._context import Context, Queue

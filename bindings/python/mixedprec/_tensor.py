@@ -4,105 +4,35 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int32, c_int64, c_void_p
-from typing import Any, NamedTuple, Optional, TYPE_CHECKING
+import math
+from ctypes import byref, c_void_p
+from typing import Any, TYPE_CHECKING
 
 from . import _dlpack, capi
 from ._context import _DEVICE_NAMES, Context, device_number
 from ._errors import InvalidArgumentError
-from ._library import Object, call, choice, choices, filled, flags, lent, release_lent
+from ._library import Object, call, filled, lent, release_lent
 from ._memory import (
     DTYPE_NAMES,
     checked_dtype,
-    dtype_name,
     dtype_number,
     dtype_size,
-    int64,
     int64_array,
-    is_numpy,
     memory,
     readable,
     shape_of,
 )
+from ._quant import Quant, QuantStats, Random, cast_desc, scale_grid
+
 
 if TYPE_CHECKING:
     from ._context import Queue
     from ._memory import Array, Shape
 
-_SCALINGS, _RULES = choices("MP_SCALING_"), choices("MP_SCALE_RULE_")
-_SCALING_NAMES, _RULE_NAMES = ({n: name for name, n in known.items()} for known in (_SCALINGS, _RULES))
-_ROUNDINGS = choices("MP_ROUND_")
 _CODES = {dtype_number(name) for name in ("fp16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1")}  # what can have scales
 _DLPACK_DEVICES = {"host": 1, "cuda": 2, "hip": 10}
 # What memoryview can index; the rest are codes.
 _VIEW_FORMATS = {"fp32": "f", "fp16": "H", "bf16": "H", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
-
-
-class Quant(NamedTuple):
-    """How a tensor is quantized: value = code * scale_inv.
-
-    scaling  how scales lie: "tensor", "row", "column", "block_1x128", "block_128x1", "block_128x128", "mx_1x32",
-             "mx_32x1", "nvfp4"
-    rule     from an amax to a scale: "current", "float64", "msamp", "deepseek", "mx_rceil", "mx_floor", "mx_ceil",
-             "mx_even", "nvfp4"; None: the usual one of the scaling
-    power_of_two  scales are rounded to powers of two
-    amax_epsilon  an amax below this counts as this
-    margin        the largest code is taken for 2^-margin of itself
-    """
-
-    scaling: str = "tensor"
-    rule: Optional[str] = None
-    power_of_two: bool = False
-    amax_epsilon: float = 0.0
-    margin: int = 0
-
-    def _desc(self):
-        return capi.mp_quant_desc(
-            scaling=choice(_SCALINGS, self.scaling, "scaling"),
-            rule=0 if self.rule is None else choice(_RULES, self.rule, "rule"),
-            flags=flags(two=(self.power_of_two, capi.MP_QUANT_POWER_OF_TWO)),
-            amax_epsilon=self.amax_epsilon,
-            margin=self.margin,
-        )
-
-    @classmethod
-    def _of(cls, desc: Any):
-        return cls(
-            _SCALING_NAMES.get(desc.scaling, "none"),
-            _RULE_NAMES.get(desc.rule),
-            bool(desc.flags & capi.MP_QUANT_POWER_OF_TWO),
-            desc.amax_epsilon,
-            desc.margin,
-        )
-
-
-class QuantStats(NamedTuple):
-    """What happened to elements when they were quantized."""
-
-    elements: int
-    saturated: int
-    underflowed: int
-    non_finite: int
-    amax: float
-
-
-class Random(NamedTuple):
-    """What stochastic rounding draws its bits from: the run's seed, the tensor's number, the step, the micro-batch."""
-
-    seed: int = 0
-    uid: int = 0
-    step: int = 0
-    microbatch: int = 0
-
-
-def cast_desc(random, saturate):
-    """mp_cast_desc: stochastic rounding where there is a Random."""
-    drawn = {} if random is None else Random(*random)._asdict()
-    return capi.mp_cast_desc(
-        rounding=capi.MP_ROUND_NEAREST if random is None else capi.MP_ROUND_STOCHASTIC,
-        flags={None: 0, True: capi.MP_CAST_SATURATE, False: capi.MP_CAST_NO_SATURATE}[saturate],
-        **drawn,
-    )
 
 
 def _tensor_desc(shape, dtype, device=None):
@@ -113,13 +43,6 @@ def _tensor_desc(shape, dtype, device=None):
         shape=(ctypes.c_int64 * capi.MP_MAX_DIMS)(*shape),
         device_kind=0 if device is None else device_number(device),
     )
-
-
-def scale_grid(quant: Quant, rows: int, columns: int) -> tuple[int, int, str]:
-    """(rows of blocks, columns of blocks, dtype of a scale) of a quantized rows x columns matrix."""
-    grid, dtype = (c_int64(), c_int64()), c_int32()
-    call("mp_tensor_get_scale_grid", byref(quant._desc()), rows, columns, byref(grid[0]), byref(grid[1]), byref(dtype))
-    return grid[0].value, grid[1].value, DTYPE_NAMES[dtype.value]
 
 
 class Tensor(Object):
@@ -152,6 +75,16 @@ class Tensor(Object):
         return made
 
     @classmethod
+    def _over(cls, context, name, owner, *arguments):
+        """One over memory of the caller's: the library has `owner` until nobody uses it any more."""
+        number = lent.add(owner)
+        try:
+            return cls._made(context, name, context, *arguments, release_lent, number)
+        except BaseException:
+            lent.pop(number)
+            raise
+
+    @classmethod
     def wrap(cls, context: Context, array: Array, dtype: Any = None) -> Tensor:
         """A tensor over the memory of a numpy array, or of what has the buffer interface (array.array, bytearray, ...).
 
@@ -161,20 +94,7 @@ class Tensor(Object):
         """
         found = memory(array)
         desc = _tensor_desc(found.shape, checked_dtype(found, dtype, "array"), "host")
-        number = lent.add(found.owner)
-        try:
-            return cls._made(
-                context,
-                "mp_tensor_wrap",
-                context,
-                byref(desc),
-                found.address if found.nbytes else None,
-                release_lent,
-                number,
-            )
-        except BaseException:
-            lent.pop(number)
-            raise
+        return cls._over(context, "mp_tensor_wrap", found.owner, byref(desc), found.address if found.nbytes else None)
 
     @classmethod
     def wrap_quantized(
@@ -197,10 +117,7 @@ class Tensor(Object):
             dtype = checked_dtype(pieces["codes"], dtype, "codes")
         shape = pieces["codes"].shape if shape is None else shape_of(shape)
         columns = shape[-1] if shape else 1
-        count = 1
-        for size in shape:
-            count *= size
-        rows = count // columns if columns else 0
+        rows = math.prod(shape) // columns if columns else 0
         grid_rows, grid_columns, scale_dtype = scale_grid(quant, rows, columns)
         needed = {"codes": _bytes(dtype, shape), "scale_inv": grid_rows * grid_columns * dtype_size(scale_dtype)}
         if amax is not None:
@@ -208,23 +125,16 @@ class Tensor(Object):
         for name, found in pieces.items():
             if found.nbytes != needed[name]:
                 raise ValueError(f"{name} has {found.nbytes} bytes; it must have {needed[name]}")
-        number = lent.add([found.owner for found in pieces.values()])
-        try:
-            return cls._made(
-                context,
-                "mp_tensor_wrap_quantized",
-                context,
-                byref(_tensor_desc(shape, dtype, "host")),
-                byref(quant._desc()),
-                pieces["codes"].address,
-                pieces["scale_inv"].address,
-                ctypes.cast(pieces["amax"].address, ctypes.POINTER(ctypes.c_float)) if amax is not None else None,
-                release_lent,
-                number,
-            )
-        except BaseException:
-            lent.pop(number)
-            raise
+        return cls._over(
+            context,
+            "mp_tensor_wrap_quantized",
+            [found.owner for found in pieces.values()],
+            byref(_tensor_desc(shape, dtype, "host")),
+            byref(quant._desc()),
+            pieces["codes"].address,
+            pieces["scale_inv"].address,
+            ctypes.cast(pieces["amax"].address, ctypes.POINTER(ctypes.c_float)) if amax is not None else None,
+        )
 
     def view(self, shape: Shape, offset: int = 0) -> Tensor:
         """Elements from `offset` on, in row-major order, as a tensor of their own over the same memory."""
@@ -255,10 +165,7 @@ class Tensor(Object):
     @property
     def size(self) -> int:
         """Number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -481,53 +388,5 @@ class Tensor(Object):
 
 
 def _bytes(dtype, shape):
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     return count * dtype_size(dtype) if dtype != "fp4_e2m1" else (count + 1) // 2
-
-
-def from_dlpack(context: Context, source: Any, queue: Queue | None = None) -> Tensor:
-    """A tensor over the memory of another library's: torch, jax, cupy, numpy, ... or over a DLPack capsule, which is
-    taken.
-
-    It must be row-major and writable. What it holds stays alive as long as the library uses it. A torch tensor that
-    requires a gradient is passed as source.detach().
-
-    On an accelerator `queue` begins after the other library's work so far; a capsule says nothing of that. What is
-    written there later the other library sees once it waits: context.sync(), or from_dlpack of its own.
-    """
-    if not isinstance(context, Context):
-        raise TypeError("from_dlpack takes a context first")
-    context.handle()
-    return Tensor._made(context, "mp_dlpack_import", context, _dlpack.take(source, context, queue))
-
-
-def as_tensor(context, array, noun, queue=None):
-    """A tensor for an argument of a call on a queue: a tensor itself, one over an array, None for None."""
-    if array is None or isinstance(array, Tensor):
-        return array
-    if not is_numpy(array) and hasattr(array, "__dlpack__"):
-        return from_dlpack(context, array, queue)
-    try:
-        return Tensor.wrap(context, array)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{noun}: {error}") from None
-
-
-def check_device_of(context, device, noun):
-    """ValueError for memory that calls which take addresses cannot reach."""
-    if device != context.device:
-        raise ValueError(f"{noun} is on {device}; it must be on the context's device, {context.device}")
-
-
-def host_floats(values, count, noun):
-    """fp32 memory of so many elements to read from; None for None."""
-    if values is None:
-        return None, None
-    found = memory(values, noun, writable=False)
-    if found.dtype != "fp32" or found.count != count:
-        raise ValueError(
-            f"{noun} has {found.count} elements of {found.dtype or 'another type'}; it must have {count} of fp32"
-        )
-    return found, ctypes.cast(found.address, ctypes.POINTER(ctypes.c_float))

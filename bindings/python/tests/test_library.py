@@ -15,7 +15,7 @@ import warnings
 from ctypes import c_int32, c_int64
 
 import mixedprec as mp
-from mixedprec import _library, capi
+from mixedprec import _library, _load, capi
 
 
 class Versions(unittest.TestCase):
@@ -30,7 +30,7 @@ class Versions(unittest.TestCase):
         spec.loader.exec_module(other)
         other.MP_VERSION = 9900
         with self.assertRaisesRegex(ImportError, "0.99.0 or a later one"):
-            other.load(_library._find())
+            other.load(_load._find())
 
     def test_a_wrong_folder_is_refused(self):
         env = {**os.environ, "MIXEDPREC_DIR": "/nowhere", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -126,7 +126,7 @@ class Exchanges(unittest.TestCase):
             with self.assertRaises(TypeError):
                 wrong()
         with self.assertRaises(ValueError):
-            mp._comm._check_parts("receive", 8, [4, 4], [0, 2], True)
+            mp._parts.check_parts("receive", 8, [4, 4], [0, 2], True)
         with self.assertRaises(mp.InvalidArgumentError):
             mp.Comm.threads(0)
         with self.assertRaises(OverflowError):

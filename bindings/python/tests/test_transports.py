@@ -15,7 +15,7 @@ from pipe_transport import Pipes
 class Transports(unittest.TestCase):
     def setUp(self):
         gc.collect()
-        self.before = len(mp._comm._tables)
+        self.before = len(mp._transport.tables)
 
     def test_every_operation(self):
         boxes = [queue.Queue() for _ in range(2)]
@@ -43,7 +43,7 @@ class Transports(unittest.TestCase):
             self.assertEqual(transport.closed, 1)
             with self.assertRaisesRegex(ValueError, "over"):
                 transport.over[0].receive(0, bytes(4))
-        self.assertEqual(len(mp._comm._tables), self.before)
+        self.assertEqual(len(mp._transport.tables), self.before)
 
     def test_what_it_raises_is_the_cause(self):
         transport = Pipes(0, [queue.Queue()], fail_at=1)
@@ -97,7 +97,7 @@ class Transports(unittest.TestCase):
         transport.nodes = [0, 0]
         with self.assertRaises(ValueError):
             mp.Comm.custom(transport)
-        self.assertEqual(len(mp._comm._tables), self.before)
+        self.assertEqual(len(mp._transport.tables), self.before)
 
 
 if __name__ == "__main__":
