@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checkpoints: everything that the next step depends on, saved and loaded.
-use crate::error::{c_path, call, call_status, callback, text, Result};
+use crate::error::{c_path, call, call_status, callback, stored, text, Result};
 use crate::handle::{Handle, Keeps};
 use crate::rule::by_state;
 use crate::{c_string, sys, Comm, Context, Element, Linear, Optimizer, Scaler};
@@ -83,9 +83,8 @@ impl CheckpointInfo {
 /// What a checkpoint is, without loading it: the newest intact one of a directory, or one itself.
 pub fn inspect(path: impl AsRef<Path>) -> Result<CheckpointInfo> {
     let path = c_path(path.as_ref())?;
-    let mut raw = sys::mp_checkpoint_info::INIT;
     // SAFETY: path and struct are good for the call.
-    call(|| unsafe { sys::mp_checkpoint_inspect(path.as_ptr(), &mut raw) })?;
+    let raw = stored(sys::mp_checkpoint_info::INIT, |raw| unsafe { sys::mp_checkpoint_inspect(path.as_ptr(), raw) })?;
     Ok(CheckpointInfo::from_raw(&raw))
 }
 
@@ -191,9 +190,10 @@ impl<'a> Checkpoint<'a> {
         let flags = with(how.verify_all, sys::MP_LOAD_VERIFY_ALL)
             | with(how.other_recipe, sys::MP_LOAD_OTHER_RECIPE)
             | with(how.convert, sys::MP_LOAD_CONVERT);
-        let mut raw = sys::mp_checkpoint_info::INIT;
         // SAFETY: handle, path and struct are good for the call.
-        call(|| unsafe { sys::mp_checkpoint_load(self.raw(), path.as_ptr(), flags, &mut raw) })?;
+        let raw = stored(sys::mp_checkpoint_info::INIT, |raw| unsafe {
+            sys::mp_checkpoint_load(self.raw(), path.as_ptr(), flags, raw)
+        })?;
         Ok(CheckpointInfo::from_raw(&raw))
     }
 

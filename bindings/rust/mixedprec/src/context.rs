@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The host, at most one accelerator, and the devices there are.
-use crate::error::{call, callback, copied, number, text, Result};
+use crate::error::{call, callback, copied, number, stored, text, Result};
 use crate::handle::Handle;
 use crate::queue::Queue;
 use crate::{c_string, invalid, sys};
@@ -24,9 +24,8 @@ pub enum DeviceKind {
 impl DeviceKind {
     /// How many there are. An error says why there is none.
     pub fn count(self) -> Result<usize> {
-        let mut count = 0;
         // SAFETY: `count` is good for the call.
-        call(|| unsafe { sys::mp_device_get_count(self as i32, &mut count) })?;
+        let count = stored(0, |count| unsafe { sys::mp_device_get_count(self as i32, count) })?;
         number(count, "the number of devices")
     }
 
@@ -46,9 +45,8 @@ impl DeviceKind {
 
     /// Bytes of memory of device `index`.
     pub fn memory(self, index: i32) -> Result<u64> {
-        let mut bytes = 0;
         // SAFETY: `bytes` is good for the call.
-        call(|| unsafe { sys::mp_device_get_memory(self as i32, index, &mut bytes) })?;
+        let bytes = stored(0, |bytes| unsafe { sys::mp_device_get_memory(self as i32, index, bytes) })?;
         number(bytes, "the memory")
     }
 }
@@ -259,9 +257,8 @@ impl Context {
 
     /// Host threads it works with.
     pub fn threads(&self) -> Result<usize> {
-        let mut threads = 0;
         // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_context_get_num_threads(self.raw(), &mut threads) })?;
+        let threads = stored(0, |threads| unsafe { sys::mp_context_get_num_threads(self.raw(), threads) })?;
         number(threads, "the number of threads")
     }
 

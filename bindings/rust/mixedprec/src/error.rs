@@ -173,6 +173,13 @@ pub(crate) fn call(function: impl FnOnce() -> sys::mp_status) -> Result<()> {
     call_status(function).map(|_| ())
 }
 
+/// What a function of the library stores in place of `initial`.
+pub(crate) fn stored<T>(initial: T, function: impl FnOnce(&mut T) -> sys::mp_status) -> Result<T> {
+    let mut value = initial;
+    call(|| function(&mut value))?;
+    Ok(value)
+}
+
 /// Runs a callback of the caller's for the library. `None` after a panic, which does not cross the library.
 pub(crate) fn callback<T>(function: impl FnOnce() -> T) -> Option<T> {
     callback_or_panic(function).ok()

@@ -34,21 +34,26 @@
 //! [`take_notes`].
 #![warn(missing_docs)]
 
+mod cast;
 pub mod checkpoint;
 mod comm;
 mod context;
 mod dlpack;
 mod element;
 mod error;
+mod exchange;
 mod gemm;
+mod groups;
 mod handle;
 mod linear;
+mod monitor;
 mod optimizer;
 mod quant;
 mod queue;
 mod recipe;
 mod reduce;
 mod rule;
+mod saved;
 mod scaler;
 mod sharding;
 mod step;
@@ -58,24 +63,29 @@ mod watch;
 
 pub use mixedprec_sys as sys;
 
+pub use cast::{cast_slice, Cast, Overflow, Stochastic};
 pub use checkpoint::{Checkpoint, CheckpointInfo, CheckpointOptions, Load};
-pub use comm::{Aborter, Comm, CommOptions, Request, Traffic, UniqueId};
+pub use comm::{Aborter, Comm, CommOptions, Traffic, UniqueId};
 pub use context::{Context, ContextBuilder, DeviceKind, LogLevel};
 pub use dlpack::DlManagedTensor;
 pub use element::{Bf16, DType, Element, Fp8E4M3, Fp8E5M2, E8M0, F16};
 pub use error::{take_notes, Error, ErrorKind, Result};
+pub use exchange::Request;
 pub use gemm::{BlockScales, Gemm, GemmOperands, GemmOptions};
-pub use linear::{end_step, Gradients, Keep, Linear, LinearOptions, LinearStats, Operand, Product, Saved};
-pub use optimizer::{GroupOptions, Optimizer, OptimizerOptions, Param, Stats};
+pub use groups::{GroupOptions, Param};
+pub use linear::{end_step, Gradients, Linear, LinearOptions, Operand, Product};
+pub use monitor::LinearStats;
+pub use optimizer::{Optimizer, OptimizerOptions, Stats};
 pub use quant::{QuantStats, Quantization, Quantize, ScaleRule, Scaling};
 pub use queue::{Event, Queue};
 pub use recipe::{keys, presets, Key, KeyType, MemoryReport, PlannedTensor, Preset, Recipe};
 pub use reduce::{wire_bytes, Accumulate, Order, ReduceOptions, WireScale};
 pub use rule::{Hyperparameters, Rule};
+pub use saved::{Keep, Saved};
 pub use scaler::{Scaler, ScalerKind, ScalerOptions, ScalerState};
 pub use sharding::{Progress, ShardKind, Sharding};
 pub use step::{step_slices, Slot, StepArgs, StepPlan};
-pub use tensor::{cast_slice, Cast, Cells, Overflow, Stochastic, Tensor};
+pub use tensor::{Cells, Tensor};
 pub use transport::{Group, Operation, OperationKind, Transport};
 pub use watch::{Guard, Outcome, StepRecord};
 

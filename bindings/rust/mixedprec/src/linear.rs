@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Linear layers in the forms of a recipe: y = x * w^T + bias and its gradients.
 use crate::context::Place;
-use crate::error::{call, callback_with_panic, copied, in_callback, number, text, Result};
+use crate::error::{call, invalid, number, stored, text, Result};
 use crate::handle::{Handle, Keeps};
+use crate::monitor::Monitor;
 use crate::tensor::raw_or_null;
-use crate::{
-    c_string, invalid, sys, Cast, Comm, Context, DType, DeviceKind, Element, Quantization, Queue, Recipe, Tensor,
-};
-use std::ffi::c_void;
+use crate::{sys, Cast, Comm, Context, DType, DeviceKind, Element, Quantization, Queue, Recipe, Tensor};
 use std::ops::Range;
-use std::os::raw::c_char;
 use std::ptr::null_mut;
 
 /// An operand of a layer's products.
@@ -51,56 +48,6 @@ pub struct LinearOptions {
     pub frozen: bool,
 }
 
-/// What happened to an operand since the counts were last cleared, and its delayed scale.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct LinearStats {
-    /// Which operand.
-    pub operand: Operand,
-    /// Type of the codes, or of the rounded operand.
-    pub dtype: Option<DType>,
-    /// Elements quantized.
-    pub elements: i64,
-    /// Finite, beyond the largest code.
-    pub saturated: i64,
-    /// Not zero, became zero.
-    pub underflowed: i64,
-    /// Infinity or NaN.
-    pub non_finite: i64,
-    /// Largest |x|; NaN beats infinity beats numbers.
-    pub amax: f64,
-    /// Delayed scaling: of the next step.
-    pub scale_inv: f64,
-    /// Delayed scaling: largest amax remembered.
-    pub history_amax: f64,
-    /// Delayed scaling: amaxes remembered.
-    pub history_len: i32,
-    /// Delayed scaling: steps since the last amax that was not finite.
-    pub updates: i32,
-}
-
-impl LinearStats {
-    fn from_raw(raw: &sys::mp_linear_stats) -> LinearStats {
-        LinearStats {
-            operand: match raw.operand {
-                sys::MP_OPERAND_INPUT => Operand::Input,
-                sys::MP_OPERAND_WEIGHT => Operand::Weight,
-                _ => Operand::GradOutput,
-            },
-            dtype: DType::from_raw(raw.dtype),
-            elements: raw.elements,
-            saturated: raw.saturated,
-            underflowed: raw.underflowed,
-            non_finite: raw.non_finite,
-            amax: raw.amax,
-            scale_inv: raw.scale_inv,
-            history_amax: raw.history_amax,
-            history_len: raw.history_len,
-            updates: raw.updates,
-        }
-    }
-}
-
 /// What backward writes: each gradient that is wanted. The default: none, overwritten.
 #[derive(Clone, Copy, Default)]
 pub struct Gradients<'t> {
@@ -123,7 +70,7 @@ fn span(tensor: &Tensor) -> Range<usize> {
 }
 
 impl Gradients<'_> {
-    fn flags(&self) -> u32 {
+    pub(crate) fn flags(&self) -> u32 {
         if self.accumulate {
             sys::MP_BACKWARD_ACCUMULATE
         } else {
@@ -132,7 +79,7 @@ impl Gradients<'_> {
     }
 
     /// Gradients share no memory with one another, nor with the x that is still read.
-    fn expect_apart(&self, kept_x: &Range<usize>) -> Result<()> {
+    pub(crate) fn expect_apart(&self, kept_x: &Range<usize>) -> Result<()> {
         let mut taken = vec![("the x that forward kept", kept_x.clone())];
         for (name, tensor) in [("dx", self.dx), ("dw", self.dw), ("dbias", self.dbias)] {
             let span = tensor.map_or(0..0, span);
@@ -146,20 +93,6 @@ impl Gradients<'_> {
     }
 }
 
-/// How a forward keeps what backward needs in a [`Saved`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Keep {
-    /// x, or a reference to it.
-    #[default]
-    Input,
-    /// Only how x was scaled: [`Keep::Again`] must follow before backward.
-    ScalesOnly,
-    /// x is given once more, and is kept under the scale of the first time.
-    Again,
-}
-
-type Monitor<'a> = Box<dyn FnMut(&str, &LinearStats, Option<&str>) + 'a>;
-
 /// A linear layer over a weight and a bias, which it keeps. `'a` is the life of the memory under its tensors.
 ///
 /// Shapes, row-major: x `[rows, in]`, w `[out, in]`, bias `[out]`, y `[rows, out]`. One step: forward, backward, once
@@ -167,14 +100,14 @@ type Monitor<'a> = Box<dyn FnMut(&str, &LinearStats, Option<&str>) + 'a>;
 /// [`end_step`].
 pub struct Linear<'a> {
     pub(crate) handle: Handle<sys::mp_linear>,
-    place: Place,
+    pub(crate) place: Place,
     in_features: usize,
     out_features: usize,
     /// The type that x has where forward keeps a reference to it, and where the last one lies.
     kept_dtype: Option<DType>,
     kept_x: Range<usize>,
     /// Twice boxed: the library has the address of the inner box.
-    monitor: Option<Box<Monitor<'a>>>,
+    pub(crate) monitor: Option<Box<Monitor<'a>>>,
     _memory: Keeps<'a>,
 }
 
@@ -257,7 +190,7 @@ impl<'a> Linear<'a> {
     }
 
     /// Where a forward keeps x itself.
-    fn kept(&self, x: &Tensor) -> Range<usize> {
+    pub(crate) fn kept(&self, x: &Tensor) -> Range<usize> {
         if self.kept_dtype == Some(x.dtype()) {
             span(x)
         } else {
@@ -336,54 +269,6 @@ impl<'a> Linear<'a> {
         })
     }
 
-    /// A forward that keeps what backward needs in `saved`, one of this layer's; `None`: nothing is kept. x may be
-    /// codes. y may be missing under [`Keep::Again`].
-    pub fn forward_saved(
-        &mut self,
-        x: &Tensor<'a>,
-        y: Option<&Tensor>,
-        saved: Option<&mut Saved<'a>>,
-        keep: Keep,
-    ) -> Result<()> {
-        let flags = match keep {
-            Keep::Input => 0,
-            Keep::ScalesOnly => sys::MP_FORWARD_DROP,
-            Keep::Again => sys::MP_FORWARD_RECOMPUTE,
-        };
-        let kept_x = self.kept(x);
-        let raw = saved.as_ref().map_or(null_mut(), |saved| saved.handle.get());
-        // SAFETY: as in `forward`; the memory under x lives as long as `saved`, too.
-        self.enqueue(|queue| unsafe {
-            sys::mp_linear_forward_saved(self.raw(), queue, x.raw(), raw_or_null(y), raw, flags)
-        })?;
-        if let Some(saved) = saved {
-            saved.kept_x = kept_x;
-        }
-        Ok(())
-    }
-
-    /// The gradients of that forward. It stays in `saved`: a second backward may follow. `saved` is `None` where dw
-    /// is.
-    pub fn backward_saved(&mut self, saved: Option<&Saved<'a>>, dy: &Tensor, gradients: &Gradients) -> Result<()> {
-        let Gradients { dx, dw, dbias, .. } = *gradients;
-        gradients.expect_apart(saved.map_or(&(0..0), |saved| &saved.kept_x))?;
-        let saved = saved.map_or(null_mut(), |saved| saved.handle.get());
-        // SAFETY: all handles are alive; shapes, types and overlap are checked there.
-        self.enqueue(|queue| unsafe {
-            let (dx, dw, dbias) = (raw_or_null(dx), raw_or_null(dw), raw_or_null(dbias));
-            sys::mp_linear_backward_saved(self.raw(), queue, saved, dy.raw(), dx, dw, dbias, gradients.flags())
-        })
-    }
-
-    /// Bytes that [`Saved::set_memory`] needs for a forward of so many rows.
-    pub fn saved_bytes(&self, rows: usize) -> Result<usize> {
-        let rows = number(rows, "the rows")?;
-        let mut bytes = 0;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_linear_get_saved_bytes(self.raw(), rows, &mut bytes) })?;
-        Ok(bytes)
-    }
-
     /// How dw in fp16 or bf16 is rounded from now on; set it before each micro-batch. [`Cast::overflow`] stays by
     /// type.
     pub fn set_gradient_rounding(&mut self, rounding: &Cast) -> Result<()> {
@@ -441,65 +326,11 @@ impl<'a> Linear<'a> {
         text(|buffer, capacity, needed| unsafe { sys::mp_linear_describe(self.raw(), buffer, capacity, needed) })
     }
 
-    /// What happened to an operand, of a layer with [`LinearOptions::stats`] or a monitor.
-    pub fn stats(&self, operand: Operand) -> Result<LinearStats> {
-        let mut raw = sys::mp_linear_stats::INIT;
-        // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_linear_get_stats(self.raw(), operand as i32, &mut raw) })?;
-        Ok(LinearStats::from_raw(&raw))
-    }
-
-    /// Sets the counts to zero.
-    pub fn clear_stats(&mut self) -> Result<()> {
-        // SAFETY: the handle is alive.
-        self.enqueue(|queue| unsafe { sys::mp_linear_clear_stats(self.raw(), queue) })
-    }
-
-    /// One sentence that names the recipe key to change; empty where all is well.
-    pub fn advice(&self, operand: Operand) -> Result<String> {
-        // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
-        text(|buffer, capacity, needed| unsafe {
-            sys::mp_linear_get_advice(self.raw(), operand as i32, buffer, capacity, needed)
-        })
-    }
-
-    /// Hands the statistics of each operand to `monitor(name, stats, advice)` every so many steps, from the thread
-    /// that ends the step, until the layer is dropped. It must not call the library, which is an error there. A panic
-    /// goes on where that step was called.
-    pub fn set_monitor(
-        &mut self,
-        name: &str,
-        every: u16,
-        monitor: impl FnMut(&str, &LinearStats, Option<&str>) + 'a,
-    ) -> Result<()> {
-        if every == 0 {
-            return Err(invalid("a monitor is called every 1 or more steps"));
-        }
-        let name = c_string(name)?;
-        let mut monitor: Box<Monitor<'a>> = Box::new(Box::new(monitor));
-        let payload: *mut Monitor<'a> = &mut *monitor;
-        // SAFETY: the closure stays where it is until another takes its place or the layer's monitoring ends.
-        call(|| unsafe {
-            let every = i32::from(every);
-            sys::mp_linear_set_monitor(self.raw(), name.as_ptr(), every, Some(on_monitor), payload.cast())
-        })?;
-        self.monitor = Some(monitor);
-        Ok(())
-    }
-
-    /// Ends the monitoring.
-    pub fn clear_monitor(&mut self) -> Result<()> {
-        // SAFETY: the handle is alive; nobody has the closure after this.
-        call(|| unsafe { sys::mp_linear_set_monitor(self.raw(), NO_NAME, 0, None, null_mut()) })?;
-        self.monitor = None;
-        Ok(())
-    }
-
     /// What training needs to go on bit for bit: delayed scales and amax histories.
     pub fn scaling(&self) -> Result<Vec<u8>> {
-        let mut needed = 0;
         // SAFETY: the handle is alive; a buffer of no bytes is not written.
-        call(|| unsafe { sys::mp_linear_get_scaling(self.raw(), null_mut(), 0, &mut needed) })?;
+        let mut needed =
+            stored(0, |needed| unsafe { sys::mp_linear_get_scaling(self.raw(), null_mut(), 0, needed) })?;
         let mut data = vec![0u8; needed];
         // SAFETY: the buffer is as large as it is said to be.
         call(|| unsafe {
@@ -521,39 +352,10 @@ impl<'a> Linear<'a> {
 
     /// Operands may be on the host beside an accelerator only where that is refused, so the context says what there
     /// is to wait for.
-    fn enqueue(&self, function: impl FnOnce(*mut sys::mp_queue) -> sys::mp_status) -> Result<()> {
+    pub(crate) fn enqueue(&self, function: impl FnOnce(*mut sys::mp_queue) -> sys::mp_status) -> Result<()> {
         let on_host = self.place.context.device() == DeviceKind::Host;
         self.place.enqueue(on_host, || function(self.place.queue()))
     }
-}
-
-const NO_NAME: *const c_char = b"\0".as_ptr() as *const c_char;
-
-impl Drop for Linear<'_> {
-    fn drop(&mut self) {
-        if let Some(monitor) = self.monitor.take() {
-            // Optimizers and checkpoints may keep the layer, but not the closure. One that drops its own layer is
-            // running: it stays for good.
-            let cleared = !in_callback()
-                // SAFETY: the handle is alive.
-                && unsafe { sys::mp_linear_set_monitor(self.raw(), NO_NAME, 0, None, null_mut()) } >= 0;
-            if !cleared {
-                std::mem::forget(monitor);
-            }
-        }
-    }
-}
-
-unsafe extern "C" fn on_monitor(
-    payload: *mut c_void,
-    name: *const c_char,
-    stats: *const sys::mp_linear_stats,
-    advice: *const c_char,
-) {
-    let monitor = &mut *(payload as *mut Monitor);
-    let (name, stats) = (copied(name), LinearStats::from_raw(&*stats));
-    let advice = if advice.is_null() { None } else { Some(copied(advice)) };
-    callback_with_panic(|| monitor(&name, &stats, advice.as_deref()));
 }
 
 /// The end of a step for layers that no optimizer was told of: delayed scales move on, cached weights are let go,
@@ -565,45 +367,6 @@ pub fn end_step(context: &Context, linears: &mut [&mut Linear], comm: Option<&Co
     let comm = comm.map_or(null_mut(), Comm::raw);
     // SAFETY: the array has so many live handles.
     Place::new(context).enqueue(false, || unsafe { sys::mp_linear_end_step(raw.as_ptr(), count, null_mut(), comm) })
-}
-
-/// What one forward of a layer keeps for its backward, where several wait side by side.
-pub struct Saved<'a> {
-    handle: Handle<sys::mp_saved>,
-    place: Place,
-    kept_x: Range<usize>,
-    _memory: Keeps<'a>,
-}
-
-impl<'a> Saved<'a> {
-    /// A place for one forward of this layer.
-    pub fn new(linear: &Linear<'a>) -> Result<Saved<'a>> {
-        // SAFETY: the handle is alive.
-        let handle = Handle::new(|out| unsafe { sys::mp_saved_create(linear.raw(), out) })?;
-        Ok(Saved { handle, place: linear.place.clone(), kept_x: 0..0, _memory: Keeps::new() })
-    }
-
-    /// Has what is kept lie in this memory, aligned to 256 bytes; what is in such memory already moves there. For a
-    /// context of the host alone.
-    pub fn set_memory(&mut self, memory: &'a mut [u8]) -> Result<()> {
-        self.place.context.expect_host()?;
-        let (mut old, mut bytes) = (null_mut(), 0);
-        // SAFETY: the old memory is still borrowed, the new one is another, and no more than either has is copied.
-        unsafe {
-            call(|| sys::mp_saved_get_memory(self.handle.get(), &mut old, &mut bytes))?;
-            if !old.is_null() {
-                std::ptr::copy_nonoverlapping(old as *const u8, memory.as_mut_ptr(), bytes.min(memory.len()));
-            }
-        }
-        // SAFETY: the memory is as large as it is said to be, and borrowed as long as this lives.
-        call(|| unsafe { sys::mp_saved_set_memory(self.handle.get(), memory.as_mut_ptr().cast(), memory.len()) })
-    }
-
-    /// The library's memory again; what is kept is dropped.
-    pub fn clear_memory(&mut self) -> Result<()> {
-        // SAFETY: NULL stands for the library's memory.
-        call(|| unsafe { sys::mp_saved_set_memory(self.handle.get(), null_mut(), 0) })
-    }
 }
 
 impl std::fmt::Debug for Linear<'_> {

@@ -1,30 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The optimizer: parameters by name in groups, with states of the library's.
 use crate::context::Place;
-use crate::error::{call, copied, invalid, number, text, Result};
+use crate::error::{call, invalid, number, stored, Result};
 use crate::handle::{Handle, Keeps};
 use crate::tensor::raw_or_null;
 use crate::{
-    c_string, sys, Comm, Context, DeviceKind, Hyperparameters, Linear, MemoryReport, Queue, Recipe, Rule, Scaler,
-    Sharding, Tensor,
+    c_string, sys, Comm, Context, DeviceKind, Linear, MemoryReport, Queue, Recipe, Scaler, Sharding, Tensor,
 };
-use std::collections::BTreeMap;
 use std::ptr::null_mut;
-
-/// A group of parameters.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GroupOptions {
-    /// Its numbers.
-    pub hyperparameters: Hyperparameters,
-    /// What its states are kept in, such as "fp32", by [`Rule::states`]; what is not here, as the recipe says.
-    pub state_formats: BTreeMap<String, String>,
-}
-
-impl From<Hyperparameters> for GroupOptions {
-    fn from(hyperparameters: Hyperparameters) -> Self {
-        GroupOptions { hyperparameters, ..GroupOptions::default() }
-    }
-}
 
 /// How an optimizer is made. All off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -52,42 +35,6 @@ impl OptimizerOptions {
             max_grad_norm: self.max_grad_norm,
             ..sys::mp_optimizer_desc::INIT
         }
-    }
-}
-
-/// A parameter, for [`Optimizer::add_param`].
-pub struct Param<'t, 'a> {
-    /// Unique; keys states, messages and random numbers.
-    pub name: &'t str,
-    /// The weight: fp32, or the recipe's `weight.dtype`.
-    pub param: &'t Tensor<'a>,
-    /// Its main gradient; `None`: one is made, to be had as the state "grad".
-    pub grad: Option<&'t Tensor<'a>>,
-    /// Its exact first value in fp32: the weight becomes its rounding, and master weight or compensation what that
-    /// loses.
-    pub initial: Option<&'t Tensor<'t>>,
-    /// Another rank of [`Optimizer::set_norm_comm`] counts its gradient in the norm.
-    pub norm_elsewhere: bool,
-}
-
-impl<'t, 'a> Param<'t, 'a> {
-    /// A parameter whose gradient the optimizer makes.
-    pub fn new(name: &'t str, param: &'t Tensor<'a>) -> Param<'t, 'a> {
-        Param { name, param, grad: None, initial: None, norm_elsewhere: false }
-    }
-
-    /// With a gradient of the program's.
-    #[must_use]
-    pub fn grad(mut self, grad: &'t Tensor<'a>) -> Self {
-        self.grad = Some(grad);
-        self
-    }
-
-    /// With its exact first value in fp32.
-    #[must_use]
-    pub fn initial(mut self, values: &'t Tensor<'t>) -> Self {
-        self.initial = Some(values);
-        self
     }
 }
 
@@ -166,7 +113,7 @@ impl Stats {
 /// ```
 pub struct Optimizer<'a> {
     pub(crate) handle: Handle<sys::mp_optimizer>,
-    place: Place,
+    pub(crate) place: Place,
     norm_comm: Option<Comm>,
     _memory: Keeps<'a>,
 }
@@ -202,48 +149,6 @@ impl<'a> Optimizer<'a> {
         self.place.queue = queue.cloned();
     }
 
-    /// Adds a group and gives its number.
-    pub fn add_group(&mut self, options: &GroupOptions) -> Result<i32> {
-        let values = &options.hyperparameters;
-        let zeros = values.zeros();
-        let (state_formats, _texts) = values.rule.formats(&options.state_formats)?;
-        let desc = sys::mp_param_group_desc {
-            flags: values.flags(),
-            lr: values.lr,
-            beta1: values.beta1,
-            beta2: values.beta2,
-            eps: values.eps,
-            weight_decay: values.weight_decay,
-            rule: values.rule as i32,
-            hyper_count: zeros.len() as i32,
-            hypers: zeros.as_ptr(),
-            state_formats,
-            ..sys::mp_param_group_desc::INIT
-        };
-        let mut index = 0;
-        // SAFETY: handle, descriptor and what it points to are good for the call.
-        call(|| unsafe { sys::mp_optimizer_add_group(self.raw(), &desc, &mut index) })?;
-        Ok(index)
-    }
-
-    /// Adds a parameter with zero states and gives its number. The same memory under two names is an error.
-    pub fn add_param(&mut self, group: i32, param: &Param<'_, 'a>) -> Result<i32> {
-        let name = c_string(param.name)?;
-        let desc = sys::mp_param_desc {
-            flags: if param.norm_elsewhere { sys::MP_PARAM_NORM_ELSEWHERE } else { 0 },
-            name: name.as_ptr(),
-            param: param.param.raw(),
-            grad: raw_or_null(param.grad),
-            init_fp32: raw_or_null(param.initial),
-            ..sys::mp_param_desc::INIT
-        };
-        let mut index = 0;
-        // SAFETY: all handles are alive, the memory under parameter and gradient lives as long as the optimizer, and
-        // the initial values are read before this returns.
-        self.enqueue(true, || unsafe { sys::mp_optimizer_add_param(self.raw(), group, &desc, &mut index) })?;
-        Ok(index)
-    }
-
     /// One step of all groups. Collective where ranks share it. On the host it is done when this returns; on a device
     /// whoever needs to know what it did asks [`Optimizer::stats`].
     pub fn step(&mut self, scaler: Option<&mut Scaler>) -> Result<()> {
@@ -269,46 +174,17 @@ impl<'a> Optimizer<'a> {
 
     /// What the last step did, waited for.
     pub fn stats(&self) -> Result<Stats> {
-        let mut raw = sys::mp_optimizer_stats::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_optimizer_get_stats(self.raw(), self.place.queue(), &mut raw) })?;
+        let raw = stored(sys::mp_optimizer_stats::INIT, |raw| unsafe {
+            sys::mp_optimizer_get_stats(self.raw(), self.place.queue(), raw)
+        })?;
         Ok(Stats::from_raw(&raw))
-    }
-
-    /// The learning rate of a group, from the next step on; `None`: of all groups.
-    pub fn set_lr(&mut self, group: Option<i32>, lr: f64) -> Result<()> {
-        let group = all_or(group)?;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_set_lr(self.raw(), group, lr) })
-    }
-
-    /// Turns a group on or off: no step touches its parameters, and t stays. `None`: all groups.
-    pub fn set_enabled(&mut self, group: Option<i32>, enabled: bool) -> Result<()> {
-        let group = all_or(group)?;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_set_enabled(self.raw(), group, i32::from(enabled)) })
-    }
-
-    /// Whether a group is on.
-    pub fn is_enabled(&self, group: i32) -> Result<bool> {
-        let mut enabled = 0;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_get_enabled(self.raw(), group, &mut enabled) })?;
-        Ok(enabled != 0)
     }
 
     /// The norm that gradients are clipped to from the next step on; 0: not.
     pub fn set_max_grad_norm(&mut self, norm: f64) -> Result<()> {
         // SAFETY: the handle is alive.
         call(|| unsafe { sys::mp_optimizer_set_max_grad_norm(self.raw(), norm) })
-    }
-
-    /// Lets every step read a group's learning rate from one fp32 element on the context's device; without `lr`, the
-    /// number again.
-    pub fn set_lr_tensor(&mut self, group: Option<i32>, lr: Option<&Tensor<'a>>) -> Result<()> {
-        let group = all_or(group)?;
-        // SAFETY: both handles are alive, and the memory under `lr` as long as the optimizer.
-        call(|| unsafe { sys::mp_optimizer_set_lr_tensor(self.raw(), group, raw_or_null(lr)) })
     }
 
     /// Lets every step divide the gradients by one fp32 element on the context's device.
@@ -384,25 +260,10 @@ impl<'a> Optimizer<'a> {
         call(|| unsafe { sys::mp_optimizer_set_step(self.raw(), self.place.queue(), step) })
     }
 
-    /// t of one group: the steps it took part in.
-    pub fn group_step(&self, group: i32) -> Result<i64> {
-        let mut step = 0;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_get_group_step(self.raw(), self.place.queue(), group, &mut step) })?;
-        Ok(step)
-    }
-
-    /// Sets t of one group alone.
-    pub fn set_group_step(&mut self, group: i32, step: i64) -> Result<()> {
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_set_group_step(self.raw(), self.place.queue(), group, step) })
-    }
-
     /// What it was made with; the seed is a checkpoint's where one was loaded.
     pub fn options(&self) -> Result<OptimizerOptions> {
-        let mut raw = sys::mp_optimizer_desc::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_optimizer_get_desc(self.raw(), &mut raw) })?;
+        let raw = stored(sys::mp_optimizer_desc::INIT, |raw| unsafe { sys::mp_optimizer_get_desc(self.raw(), raw) })?;
         Ok(OptimizerOptions {
             check_finite: raw.flags & sys::MP_OPTIMIZER_CHECK_FINITE != 0,
             zero_grad: raw.flags & sys::MP_OPTIMIZER_ZERO_GRAD != 0,
@@ -412,66 +273,11 @@ impl<'a> Optimizer<'a> {
         })
     }
 
-    /// Groups added.
-    pub fn group_count(&self) -> Result<i32> {
-        let mut count = 0;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_get_group_count(self.raw(), &mut count) })?;
-        Ok(count)
-    }
-
-    /// A group as it is now.
-    pub fn group(&self, group: i32) -> Result<GroupOptions> {
-        let mut raw = sys::mp_param_group_desc::INIT;
-        // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_optimizer_get_group(self.raw(), group, &mut raw) })?;
-        let rule = Rule::from_raw(raw.rule);
-        // SAFETY: static texts.
-        let formats = raw.state_formats.iter().map(|&format| unsafe { copied(format) });
-        Ok(GroupOptions {
-            hyperparameters: Hyperparameters {
-                rule,
-                lr: raw.lr,
-                beta1: raw.beta1,
-                beta2: raw.beta2,
-                eps: raw.eps,
-                weight_decay: raw.weight_decay,
-                maximize: raw.flags & sys::MP_RULE_MAXIMIZE != 0,
-                no_bias_correction: raw.flags & sys::MP_RULE_NO_BIAS_CORRECTION != 0,
-            },
-            state_formats: rule.states().into_iter().map(str::to_owned).zip(formats).collect(),
-        })
-    }
-
-    /// Parameters added.
-    pub fn param_count(&self) -> Result<i32> {
-        let mut count = 0;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_get_param_count(self.raw(), &mut count) })?;
-        Ok(count)
-    }
-
-    /// A parameter's name.
-    pub fn param_name(&self, param: i32) -> Result<String> {
-        // SAFETY: the handle is alive; `text` hands over its buffer and that one's size.
-        text(|buffer, capacity, needed| unsafe {
-            sys::mp_optimizer_get_param_name(self.raw(), param, buffer, capacity, needed)
-        })
-    }
-
-    /// A parameter's group.
-    pub fn param_group(&self, param: i32) -> Result<i32> {
-        let mut group = 0;
-        // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_get_param_group(self.raw(), param, &mut group) })?;
-        Ok(group)
-    }
-
     /// Bytes really held for the parameters.
     pub fn memory(&self) -> Result<MemoryReport> {
-        let mut raw = sys::mp_memory_report::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_optimizer_get_memory(self.raw(), &mut raw) })?;
+        let raw =
+            stored(sys::mp_memory_report::INIT, |raw| unsafe { sys::mp_optimizer_get_memory(self.raw(), raw) })?;
         Ok(MemoryReport::from_raw(&raw))
     }
 
@@ -495,7 +301,7 @@ impl<'a> Optimizer<'a> {
 }
 
 /// The number that stands for all where there is none.
-fn all_or(index: Option<i32>) -> Result<i32> {
+pub(crate) fn all_or(index: Option<i32>) -> Result<i32> {
     match index {
         None => Ok(-1),
         Some(index) if index >= 0 => Ok(index),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Quantized tensors: codes with scales beside them. value = code * scale_inv.
 use crate::context::Place;
-use crate::error::{bad_shape, call, number, Result};
+use crate::error::{bad_shape, call, number, stored, Result};
 use crate::handle::Handle;
 use crate::tensor::{expect_elements, raw_or_null, tensor_desc};
 use crate::{invalid, sys, Context, DType, Element, Stochastic, Tensor};
@@ -286,9 +286,8 @@ impl<'a> Tensor<'a> {
 
     /// How it is quantized; an error for a tensor without scales.
     pub fn quantization(&self) -> Result<Quantization> {
-        let mut raw = sys::mp_quant_desc::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_tensor_get_quant_desc(self.raw(), &mut raw) })?;
+        let raw = stored(sys::mp_quant_desc::INIT, |raw| unsafe { sys::mp_tensor_get_quant_desc(self.raw(), raw) })?;
         Quantization::from_raw(&raw).ok_or_else(|| invalid("the tensor has an unknown scaling"))
     }
 }

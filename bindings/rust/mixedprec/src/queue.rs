@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Queues and events: orders of work on a device.
-use crate::error::{call, call_status, Result};
+use crate::error::{call, call_status, stored, Result};
 use crate::handle::Handle;
 use crate::{sys, Context, DType, Tensor};
 use std::cell::RefCell;
@@ -66,10 +66,8 @@ impl Queue {
 
     /// The most scratch memory that its work has held at once, in bytes: what [`Queue::reserve_workspace`] needs.
     pub fn workspace_peak(&self) -> Result<usize> {
-        let mut bytes = 0;
         // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_queue_get_workspace_peak(self.raw(), &mut bytes) })?;
-        Ok(bytes)
+        stored(0, |bytes| unsafe { sys::mp_queue_get_workspace_peak(self.raw(), bytes) })
     }
 
     /// Takes so many bytes for scratch memory once, instead of when it is needed; work that needs more fails. 0: as

@@ -2,7 +2,7 @@
 //! Recipes: which type every class of tensor has, how it is rounded, and how the loss is scaled.
 use crate::comm::Traffic;
 use crate::context::Place;
-use crate::error::{c_path, call, copied, number, static_text, text, Result};
+use crate::error::{c_path, call, copied, number, static_text, stored, text, Result};
 use crate::handle::Handle;
 use crate::rule::by_state;
 use crate::tensor::{expect_elements, sizes};
@@ -231,19 +231,15 @@ impl Recipe {
     /// The floating-point number of a key.
     pub fn float(&self, key: &str) -> Result<f64> {
         let key = c_string(key)?;
-        let mut value = 0.0;
         // SAFETY: handle and text are good for the call.
-        call(|| unsafe { sys::mp_recipe_get_float(self.raw(), key.as_ptr(), &mut value) })?;
-        Ok(value)
+        stored(0.0, |value| unsafe { sys::mp_recipe_get_float(self.raw(), key.as_ptr(), value) })
     }
 
     /// The integer of a key.
     pub fn int(&self, key: &str) -> Result<i64> {
         let key = c_string(key)?;
-        let mut value = 0;
         // SAFETY: handle and text are good for the call.
-        call(|| unsafe { sys::mp_recipe_get_int(self.raw(), key.as_ptr(), &mut value) })?;
-        Ok(value)
+        stored(0, |value| unsafe { sys::mp_recipe_get_int(self.raw(), key.as_ptr(), value) })
     }
 
     /// Checks the combination of keys; all that is wrong is in one error, advice in
@@ -255,9 +251,8 @@ impl Recipe {
 
     /// Whether something uses it, so that it can no longer change.
     pub fn is_frozen(&self) -> Result<bool> {
-        let mut frozen = 0;
         // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_recipe_get_frozen(self.raw(), &mut frozen) })?;
+        let frozen = stored(0, |frozen| unsafe { sys::mp_recipe_get_frozen(self.raw(), frozen) })?;
         Ok(frozen != 0)
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reductions of tensors over ranks: what goes over the wire and what comes out have types of their own.
 use crate::context::Place;
-use crate::error::{bad_shape, call, number, Result};
+use crate::error::{bad_shape, number, stored, Result};
 use crate::{sys, Comm, DType, Tensor};
 use std::ptr::{null, null_mut};
 
@@ -106,9 +106,8 @@ impl ReduceOptions {
 /// Bytes that so many elements take on the wire, scales included.
 pub fn wire_bytes(count: usize, dtype: DType, scale: WireScale) -> Result<usize> {
     let count = number(count, "the count")?;
-    let mut bytes = 0;
     // SAFETY: numbers, and a place for one.
-    call(|| unsafe { sys::mp_comm_get_wire_bytes(count, dtype as i32, scale as i32, &mut bytes) })?;
+    let bytes = stored(0, |bytes| unsafe { sys::mp_comm_get_wire_bytes(count, dtype as i32, scale as i32, bytes) })?;
     number(bytes, "the number of bytes")
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The loss scale and the rule that moves it.
 use crate::context::Place;
-use crate::error::{call, Result};
+use crate::error::{call, stored, Result};
 use crate::handle::Handle;
 use crate::{c_string, sys, Comm, Context, Element, Queue, Recipe, Tensor};
 use std::ffi::c_void;
@@ -151,10 +151,8 @@ impl Scaler {
 
     /// What the loss is to be multiplied by, after all work so far.
     pub fn scale(&self) -> Result<f64> {
-        let mut scale = 0.0;
         // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_scaler_get_scale(self.raw(), self.place.queue(), &mut scale) })?;
-        Ok(scale)
+        stored(0.0, |scale| unsafe { sys::mp_scaler_get_scale(self.raw(), self.place.queue(), scale) })
     }
 
     /// Moves the scale, once a step.
@@ -192,9 +190,10 @@ impl Scaler {
 
     /// The whole state.
     pub fn state(&self) -> Result<ScalerState> {
-        let mut raw = sys::mp_scaler_state::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_scaler_get_state(self.raw(), self.place.queue(), &mut raw) })?;
+        let raw = stored(sys::mp_scaler_state::INIT, |raw| unsafe {
+            sys::mp_scaler_get_state(self.raw(), self.place.queue(), raw)
+        })?;
         Ok(ScalerState {
             scale: raw.scale,
             found_inf: raw.found_inf != 0,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Ranks that share the states of an optimizer (ZeRO).
 use crate::comm::Traffic;
-use crate::error::{call, copied, invalid, number, Result};
+use crate::error::{call, copied, invalid, number, stored, Result};
 use crate::{sys, DType, Optimizer, Order, WireScale};
 use std::ops::Range;
 
@@ -194,17 +194,15 @@ impl Optimizer<'_> {
 
     /// FP8-LM's factor mu of a gradient that is reduced under a shared scale; 0 where it has none.
     pub fn grad_mu(&self, param: i32) -> Result<f64> {
-        let mut mu = 0.0;
         // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_get_grad_mu(self.raw(), param, &mut mu) })?;
-        Ok(mu)
+        stored(0.0, |mu| unsafe { sys::mp_optimizer_get_grad_mu(self.raw(), param, mu) })
     }
 
     /// What this rank has sent for this optimizer.
     pub fn traffic(&self) -> Result<Traffic> {
-        let mut raw = sys::mp_comm_traffic::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_optimizer_get_traffic(self.raw(), &mut raw) })?;
+        let raw =
+            stored(sys::mp_comm_traffic::INIT, |raw| unsafe { sys::mp_optimizer_get_traffic(self.raw(), raw) })?;
         Ok(Traffic::from_raw(&raw))
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tensors: dense row-major arrays in the library's memory or in a slice of the program's.
 use crate::context::Place;
-use crate::error::{bad_shape, call, number, Error, Result};
+use crate::error::{bad_shape, call, number, stored, Error, Result};
 use crate::handle::Handle;
 use crate::{sys, Context, DType, DeviceKind, Element, Queue};
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::size_of_val;
 use std::ops::Deref;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 /// A dense row-major array of one element type. `'a` is the life of the memory under it: `'static` for memory of the
 /// library's, that of the slice for a wrapped one.
@@ -22,60 +22,6 @@ pub struct Tensor<'a> {
     pub(crate) place: Place,
     desc: sys::mp_tensor_desc,
     memory: PhantomData<&'a [Cell<u8>]>,
-}
-
-/// How a conversion rounds and what it does beyond the largest number. The default: to nearest even, and only fp8
-/// saturates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cast {
-    /// Stochastic rounding, by these numbers.
-    pub stochastic: Option<Stochastic>,
-    /// What becomes of numbers that are too large.
-    pub overflow: Overflow,
-}
-
-/// What names the random numbers of stochastic rounding: the same numbers, the same bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stochastic {
-    /// The run's seed.
-    pub seed: u64,
-    /// Which tensor it is.
-    pub uid: u64,
-    /// Which step, below 2^48.
-    pub step: u64,
-    /// Which micro-batch of the step.
-    pub microbatch: u16,
-}
-
-/// What becomes of a number beyond the largest of a type.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Overflow {
-    /// fp8 saturates, fp16 and bf16 become infinite.
-    #[default]
-    ByType,
-    /// It becomes the largest number.
-    Saturate,
-    /// It becomes infinity, or NaN where the type has none.
-    Infinity,
-}
-
-impl Cast {
-    pub(crate) fn raw(&self) -> sys::mp_cast_desc {
-        let mut desc = sys::mp_cast_desc::INIT;
-        desc.flags = match self.overflow {
-            Overflow::ByType => 0,
-            Overflow::Saturate => sys::MP_CAST_SATURATE,
-            Overflow::Infinity => sys::MP_CAST_NO_SATURATE,
-        };
-        if let Some(random) = self.stochastic {
-            desc.rounding = sys::MP_ROUND_STOCHASTIC;
-            desc.microbatch = i32::from(random.microbatch);
-            desc.seed = random.seed;
-            desc.uid = random.uid;
-            desc.step = random.step;
-        }
-        desc
-    }
 }
 
 /// Sizes as the library wants them.
@@ -213,9 +159,8 @@ impl<'a> Tensor<'a> {
 
     /// A handle that shares this tensor's memory.
     pub(crate) fn from_handle(place: Place, handle: Handle<sys::mp_tensor>) -> Result<Tensor<'a>> {
-        let mut desc = sys::mp_tensor_desc::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_tensor_get_desc(handle.get(), &mut desc) })?;
+        let desc = stored(sys::mp_tensor_desc::INIT, |desc| unsafe { sys::mp_tensor_get_desc(handle.get(), desc) })?;
         Ok(Tensor { handle, place, desc, memory: PhantomData })
     }
 
@@ -370,42 +315,6 @@ impl<'a> Tensor<'a> {
         self.place.enqueue(self.touches_host(&[]), || unsafe { sys::mp_tensor_zero(self.raw(), self.place.queue()) })
     }
 
-    /// Converts its elements to the type of `destination`, which has as many. fp32, fp16, bf16 and fp8.
-    pub fn cast_to(&self, destination: &Tensor, cast: &Cast) -> Result<()> {
-        let desc = cast.raw();
-        // SAFETY: both handles are alive; shapes, types and overlap are checked there.
-        self.place.enqueue(self.touches_host(&[destination]), || unsafe {
-            sys::mp_tensor_cast(self.raw(), self.place.queue(), destination.raw(), &desc)
-        })
-    }
-
-    /// Its elements converted to another type, in a tensor of their own.
-    pub fn to_dtype(&self, dtype: DType) -> Result<Tensor<'static>> {
-        let tensor = Tensor::zeros(self.context(), dtype, &self.shape())?;
-        self.cast_to(&tensor, &Cast::default())?;
-        Ok(tensor)
-    }
-
-    /// The largest absolute value, waited for. NaN beats infinity beats numbers; 0 without elements.
-    pub fn amax(&self) -> Result<f32> {
-        let amax = Tensor::zeros(self.context(), DType::Fp32, &[])?;
-        self.amax_to(&amax)?;
-        let mut value = [0.0];
-        // SAFETY: one fp32.
-        call(|| unsafe {
-            sys::mp_tensor_read(amax.raw(), self.place.queue(), value.as_mut_ptr() as *mut c_void, 4)
-        })?;
-        Ok(value[0])
-    }
-
-    /// The same without waiting, into one fp32 element on the same device.
-    pub fn amax_to(&self, amax: &Tensor) -> Result<()> {
-        // SAFETY: both handles are alive; shape and type are checked there.
-        self.place.enqueue(self.touches_host(&[amax]), || unsafe {
-            sys::mp_tensor_amax(self.raw(), self.place.queue(), amax.raw())
-        })
-    }
-
     /// The address of its memory, on its device; NULL without elements. For calls of other libraries.
     pub fn data(&self) -> Result<*mut c_void> {
         let mut data = null_mut();
@@ -448,37 +357,4 @@ impl<T> Deref for Cells<'_, T> {
         // runs in this one, as a parallel loop of the program's has a thread of its own.
         unsafe { std::slice::from_raw_parts(self.data, self.view.len()) }
     }
-}
-
-/// Converts elements of one slice into another of the same length, between fp32, fp16, bf16 and fp8: the bits of
-/// [`Tensor::cast_to`]. For a context of the host alone.
-pub fn cast_slice<S: Element, D: Element>(
-    context: &Context,
-    source: &[S],
-    destination: &mut [D],
-    cast: &Cast,
-) -> Result<()> {
-    context.expect_host()?;
-    if source.len() != destination.len() {
-        let message = format!("the source has {} elements, the destination {}", source.len(), destination.len());
-        return Err(bad_shape(message));
-    }
-    let (from, to) = match source.is_empty() {
-        true => (null(), null_mut()),
-        false => (source.as_ptr(), destination.as_mut_ptr()),
-    };
-    let desc = cast.raw();
-    // SAFETY: both slices have so many elements of their types, and are borrowed until the work is done.
-    Place::new(context).enqueue(true, || unsafe {
-        sys::mp_tensor_cast_pointers(
-            context.raw(),
-            null_mut(),
-            from.cast(),
-            S::DTYPE as i32,
-            to.cast(),
-            D::DTYPE as i32,
-            source.len() as i64,
-            &desc,
-        )
-    })
 }

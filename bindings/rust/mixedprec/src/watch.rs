@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A guard that skips steps which stand out, and a history of the last steps.
-use crate::error::{c_path, call, invalid, text, Result};
+use crate::error::{c_path, call, invalid, stored, text, Result};
 use crate::{sys, Optimizer};
 use std::path::Path;
 use std::ptr::null;
@@ -71,9 +71,8 @@ impl Optimizer<'_> {
 
     /// The guard as it is.
     pub fn guard(&self) -> Result<Option<Guard>> {
-        let mut raw = sys::mp_guard_desc::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_optimizer_get_guard(self.raw(), &mut raw) })?;
+        let raw = stored(sys::mp_guard_desc::INIT, |raw| unsafe { sys::mp_optimizer_get_guard(self.raw(), raw) })?;
         let guard = Guard { window: raw.window, max_grad_norm_z: raw.max_grad_norm_z, max_loss_z: raw.max_loss_z };
         Ok(if guard.max_grad_norm_z == 0.0 && guard.max_loss_z == 0.0 { None } else { Some(guard) })
     }
@@ -95,16 +94,15 @@ impl Optimizer<'_> {
 
     /// The steps that the history has, the oldest first.
     pub fn records(&self) -> Result<Vec<StepRecord>> {
-        let mut count = 0;
         // SAFETY: the handle is alive.
-        call(|| unsafe { sys::mp_optimizer_get_record_count(self.raw(), &mut count) })?;
+        let count = stored(0, |count| unsafe { sys::mp_optimizer_get_record_count(self.raw(), count) })?;
         (0..count).map(|index| self.record(index)).collect()
     }
 
     fn record(&self, index: i32) -> Result<StepRecord> {
-        let mut raw = sys::mp_step_record::INIT;
         // SAFETY: handle and struct are good for the call.
-        call(|| unsafe { sys::mp_optimizer_get_record(self.raw(), index, &mut raw) })?;
+        let raw =
+            stored(sys::mp_step_record::INIT, |raw| unsafe { sys::mp_optimizer_get_record(self.raw(), index, raw) })?;
         Ok(StepRecord {
             outcome: match raw.outcome {
                 sys::MP_STEP_TAKEN => Outcome::Taken,
