@@ -33,6 +33,14 @@ pub fn formats(state: &str, format: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(state.to_owned(), format.to_owned())])
 }
 
+pub fn optimizer<'a>(context: &Context, recipe: &str, options: OptimizerOptions) -> Optimizer<'a> {
+    Optimizer::new(&Recipe::new(context, recipe).unwrap(), &options).unwrap()
+}
+
+pub fn group(lr: f64) -> GroupOptions {
+    Hyperparameters { lr, ..Default::default() }.into()
+}
+
 /// A folder that is gone after the test.
 pub struct Folder(PathBuf);
 

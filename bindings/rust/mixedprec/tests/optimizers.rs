@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Optimizers: groups, states, the guard, and what they refuse.
+mod common;
+use common::*;
+use mixedprec::*;
+
+#[test]
+fn ten_steps_have_the_known_value() {
+    let context = context();
+    let mut weights = [1.0f32];
+    let mut gradient = [0.0f32];
+    {
+        let p = Tensor::wrap(&context, &mut weights, &[1]).unwrap();
+        let g = Tensor::wrap(&context, &mut gradient, &[1]).unwrap();
+        let mut optimizer = optimizer(&context, "fp32", OptimizerOptions::default());
+        let values = Hyperparameters { weight_decay: 0.01, ..Default::default() };
+        let group = optimizer.add_group(&values.into()).unwrap();
+        optimizer.add_param(group, &Param::new("p", &p).grad(&g)).unwrap();
+        for t in 1..=10 {
+            g.write(&[(t as f64).sin() as f32]).unwrap();
+            optimizer.step(None).unwrap();
+        }
+        assert_eq!(optimizer.stats().unwrap().step, 10);
+    }
+    assert!((f64::from(weights[0]) - 0.996_245_676_070_964).abs() < 1.5e-7, "{}", weights[0]);
+}
+
+#[test]
+fn a_guard_and_a_history_watch_the_steps() {
+    let (context, folder) = (context(), Folder::new());
+    let path = folder.path().join("steps.json");
+    let options = OptimizerOptions { check_finite: true, ..Default::default() };
+    let mut optimizer = optimizer(&context, "fp32", options);
+    let weight = Tensor::from_slice(&context, &[1.0f32; 4], &[4]).unwrap();
+    let group = optimizer.add_group(&group(1e-3)).unwrap();
+    let index = optimizer.add_param(group, &Param::new("w", &weight)).unwrap();
+    assert_eq!(optimizer.guard().unwrap(), None);
+    let guard = Guard { window: 2, max_loss_z: 3.0, ..Default::default() };
+    optimizer.set_guard(Some(guard)).unwrap();
+    assert_eq!(optimizer.guard().unwrap(), Some(guard));
+    optimizer.set_history(8, Some(&path)).unwrap();
+    for loss in [1.0, 1.1, 100.0, 1.0] {
+        optimizer.set_loss(loss).unwrap();
+        optimizer.step(None).unwrap();
+    }
+    let stats = optimizer.stats().unwrap();
+    assert_eq!((stats.outlier_steps, stats.skipped_steps, stats.found_inf), (1, 1, false));
+    let records = optimizer.records().unwrap();
+    assert_eq!((records.len(), records[2].outcome, records[2].loss), (4, Outcome::Outlier, 100.0));
+    assert!(records[2].loss_z > 3.0 && records[3].step == 3 && records[3].call == 4);
+    assert_eq!(optimizer.bad_tensor().unwrap(), "");
+    optimizer.state(index, "grad").unwrap().write(&[0.0f32, f32::INFINITY, 0.0, 0.0]).unwrap();
+    assert_eq!(kind(optimizer.step(None)), ErrorKind::BadState); // without its loss
+    optimizer.set_loss(1.0).unwrap();
+    optimizer.step(None).unwrap();
+    assert_eq!(optimizer.records().unwrap()[4].outcome, Outcome::NonFinite);
+    assert_eq!(optimizer.bad_tensor().unwrap(), "the gradient of 'w'");
+    assert!(std::fs::read_to_string(&path).unwrap().contains("the gradient of 'w'"));
+    optimizer.set_guard(None).unwrap();
+    assert_eq!(optimizer.guard().unwrap(), None);
+    assert_eq!(kind(optimizer.set_guard(Some(Guard { window: 1, ..guard }))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.set_guard(Some(Guard::default()))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.set_history(-1, None)), ErrorKind::InvalidArgument);
+    optimizer.set_history(0, None).unwrap();
+    assert!(optimizer.records().unwrap().is_empty());
+}
+
+#[test]
+fn zeros_are_meant() {
+    let context = context();
+    let mut optimizer = optimizer(&context, "fp32", OptimizerOptions::default());
+    let values = Hyperparameters { lr: 0.0, beta1: 0.0, eps: 0.0, ..Default::default() };
+    let group = optimizer.add_group(&values.into()).unwrap();
+    assert_eq!(optimizer.group(group).unwrap().hyperparameters, values);
+    let lion = optimizer.add_group(&Hyperparameters::lion().into()).unwrap();
+    assert_eq!(optimizer.group(lion).unwrap().hyperparameters, Hyperparameters::lion());
+    let (mut p, g, mut m, mut v) = ([1.0f32; 8], [0.5f32; 8], [0.25f32; 8], [0.0f32; 8]);
+    let args = StepArgs { hyperparameters: values, ..Default::default() };
+    let slot = Slot::new(&mut p, &g).exp_avg(&mut m).exp_avg_sq(&mut v);
+    step_slices(&context, &args, &mut [slot], None).unwrap();
+    assert_eq!((p, m), ([1.0; 8], g));
+}
+
+/// An optimizer of two groups with a parameter each; the second one is off.
+struct Grouped {
+    context: Context,
+    optimizer: Optimizer<'static>,
+    plain: i32,
+    other: i32,
+    values: Vec<f32>,
+    weight: Tensor<'static>,
+    second: Tensor<'static>,
+    index: i32,
+    off: i32,
+}
+
+fn with_format(state: &str, format: &str) -> GroupOptions {
+    GroupOptions { state_formats: formats(state, format), ..group(1e-3) }
+}
+
+fn grouped() -> Grouped {
+    let context = context();
+    let mut optimizer = optimizer(&context, "bf16_mixed_dual", OptimizerOptions { seed: 7, ..Default::default() });
+    let plain = optimizer.add_group(&group(1e-2)).unwrap();
+    let other = optimizer.add_group(&with_format("exp_avg", "bf16")).unwrap();
+    let recipe = Recipe::new(&context, "bf16_mixed_dual").unwrap();
+    let values = wave(32, 0.5);
+    let initial = Tensor::from_slice(&context, &values, &[32]).unwrap();
+    let weight = recipe.weight(&[32], Some(&values)).unwrap();
+    let index = optimizer.add_param(plain, &Param::new("w", &weight).initial(&initial)).unwrap();
+    let second = recipe.weight(&[32], None).unwrap();
+    let off = optimizer.add_param(other, &Param::new("off", &second)).unwrap();
+    optimizer.set_enabled(Some(other), false).unwrap();
+    for param in [index, off] {
+        let grad = optimizer.state(param, "grad").unwrap();
+        assert_eq!(grad.dtype(), DType::Fp32);
+        grad.write(&[0.5f32; 32]).unwrap();
+    }
+    Grouped { context, optimizer, plain, other, values, weight, second, index, off }
+}
+
+#[test]
+fn groups() {
+    let Grouped { mut optimizer, plain, other, values, second, index, off, .. } = grouped();
+    assert_eq!((plain, other, optimizer.group_count().unwrap()), (0, 1, 2));
+    assert_ne!(kind(optimizer.add_group(&with_format("exp_avg_sq", "int3"))), ErrorKind::Internal);
+    let error = optimizer.add_group(&with_format("momentum", "fp32")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownName);
+    assert_eq!(error.message(), "AdamW keeps no state \"momentum\"; it keeps exp_avg, exp_avg_sq");
+    assert_eq!((optimizer.param_count().unwrap(), optimizer.param_name(off).unwrap().as_str()), (2, "off"));
+    assert_eq!(optimizer.param_group(off).unwrap(), other);
+    assert_eq!(bits(&optimizer.state(index, "master").unwrap().to_vec().unwrap()), bits(&values));
+    assert_eq!(optimizer.state(off, "exp_avg").unwrap().dtype(), DType::Bf16);
+    assert!(optimizer.is_enabled(plain).unwrap() && !optimizer.is_enabled(other).unwrap());
+    optimizer.step(None).unwrap();
+    assert_eq!(second.to_vec::<Bf16>().unwrap(), [Bf16(0); 32]);
+    assert_eq!((optimizer.group_step(plain).unwrap(), optimizer.group_step(other).unwrap()), (1, 0));
+    optimizer.set_group_step(other, 5).unwrap();
+    assert_eq!(optimizer.group_step(other).unwrap(), 5);
+    optimizer.set_step(9).unwrap();
+    assert_eq!((optimizer.group_step(plain).unwrap(), optimizer.stats().unwrap().step), (9, 9));
+    optimizer.zero_grad().unwrap();
+    assert_eq!(optimizer.state(index, "grad").unwrap().to_vec::<f32>().unwrap(), [0.0; 32]);
+}
+
+#[test]
+fn schedules_by_number_and_by_tensor() {
+    let Grouped { context, mut optimizer, plain, other, weight, .. } = grouped();
+    optimizer.step(None).unwrap();
+    optimizer.zero_grad().unwrap();
+    optimizer.set_lr(None, 0.5).unwrap();
+    assert_eq!(optimizer.group(other).unwrap().hyperparameters.lr, 0.5);
+    assert_eq!(optimizer.group(other).unwrap().state_formats["exp_avg"], "bf16");
+    let lr = Tensor::from_slice(&context, &[0.0f32], &[1]).unwrap();
+    optimizer.set_lr_tensor(Some(plain), Some(&lr)).unwrap();
+    let scale = Tensor::from_slice(&context, &[4.0f32], &[1]).unwrap();
+    optimizer.set_grad_scale_tensor(Some(&scale)).unwrap();
+    let before = weight.to_bytes().unwrap();
+    optimizer.step(None).unwrap();
+    assert_eq!(weight.to_bytes().unwrap(), before);
+    optimizer.set_lr_tensor(None, None).unwrap();
+    optimizer.set_grad_scale_tensor(None).unwrap();
+    optimizer.set_max_grad_norm(2.0).unwrap();
+    optimizer.step(None).unwrap();
+    assert_ne!(weight.to_bytes().unwrap(), before);
+}
+
+#[test]
+fn states_in_and_out() {
+    let Grouped { context, mut optimizer, weight, index, .. } = grouped();
+    let tensor = Tensor::from_slice(&context, &wave(32, 2.0), &[32]).unwrap();
+    optimizer.write_state(index, "fp32_param", &tensor).unwrap();
+    let back = Tensor::zeros(&context, DType::Fp32, &[32]).unwrap();
+    optimizer.read_state(index, "fp32_param", &back).unwrap();
+    assert_eq!(back.to_vec::<f32>().unwrap(), wave(32, 2.0));
+    weight.zero().unwrap();
+    optimizer.sync_master(Some(index)).unwrap();
+    assert_eq!(optimizer.state(index, "master").unwrap().to_vec::<f32>().unwrap(), [0.0; 32]);
+    assert_eq!(optimizer.options().unwrap().seed, 7);
+    let report = optimizer.memory().unwrap();
+    assert_eq!((report.parameter_count, report.weight_bytes), (64, 128));
+}
+
+#[test]
+fn wrong_groups_and_states_are_errors() {
+    let Grouped { context, mut optimizer, index, .. } = grouped();
+    let tensor = Tensor::from_slice(&context, &wave(32, 2.0), &[32]).unwrap();
+    assert_eq!(kind(optimizer.state(index, "momentum").map(drop)), ErrorKind::UnknownName);
+    assert_eq!(kind(optimizer.state(77, "param").map(drop)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.write_state(index, "exp_avg_sq", &tensor)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.set_lr(Some(-1), 1.0)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.set_lr(Some(9), 1.0)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.sync_master(Some(-7))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.add_param(9, &Param::new("x", &tensor))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.add_param(0, &Param::new("w", &tensor))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(optimizer.shard()), ErrorKind::BadState);
+}
+
+#[test]
+fn shared_memory_is_refused() {
+    let context = context();
+    let mut memory = wave(64, 0.0);
+    let tensor = Tensor::wrap(&context, &mut memory, &[64]).unwrap();
+    let mut optimizer = optimizer(&context, "fp32", OptimizerOptions::default());
+    let group = optimizer.add_group(&group(1e-3)).unwrap();
+    optimizer.add_param(group, &Param::new("embed", &tensor)).unwrap();
+    // The tied weights of the reproduction, and a part of them by a view; a gradient over a parameter.
+    assert_eq!(kind(optimizer.add_param(group, &Param::new("head", &tensor))), ErrorKind::InvalidArgument);
+    let view = tensor.view(8, &[8]).unwrap();
+    assert_eq!(kind(optimizer.add_param(group, &Param::new("part", &view))), ErrorKind::InvalidArgument);
+    let other = Tensor::zeros(&context, DType::Fp32, &[8]).unwrap();
+    let over = Param::new("other", &other).grad(&view);
+    assert_eq!(kind(optimizer.add_param(group, &over)), ErrorKind::InvalidArgument);
+    let foreign = Tensor::zeros(&common::context(), DType::Fp32, &[8]).unwrap();
+    let _ = optimizer.add_param(group, &Param::new("foreign", &foreign)); // the host is the host: no crash
+    optimizer.step(None).unwrap();
+}
+
+#[test]
+fn every_order_of_dropping() {
+    let context = context();
+    let recipe = Recipe::new(&context, "bf16_mixed").unwrap();
+    let weight = recipe.weight(&[8, 8], Some(&wave(64, 0.0))).unwrap();
+    let linear = Linear::new(&recipe, &weight, None, &LinearOptions::default()).unwrap();
+    let saved = Saved::new(&linear).unwrap();
+    let mut optimizer = Optimizer::new(&recipe, &OptimizerOptions::default()).unwrap();
+    let mut scaler = Scaler::from_recipe(&recipe).unwrap();
+    drop(recipe);
+    drop(context);
+    let group = optimizer.add_group(&GroupOptions::default()).unwrap();
+    let index = optimizer.add_param(group, &Param::new("w", &weight)).unwrap();
+    optimizer.set_linears(&[&linear]).unwrap();
+    let grad = optimizer.state(index, "grad").unwrap();
+    drop((weight, linear));
+    optimizer.step(Some(&mut scaler)).unwrap();
+    let norm = optimizer.grad_norm_tensor().unwrap();
+    drop(optimizer);
+    drop(scaler);
+    grad.zero().unwrap();
+    assert_eq!(norm.to_vec::<f32>().unwrap().len(), 1);
+    drop(saved);
+}
