@@ -41,7 +41,135 @@ fn cross_entropy(row: &[f32], target: usize, factor: f64, gradient: &mut [f32]) 
     sum.ln() - (f64::from(row[target]) - largest)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+type Try<T> = Result<T, Box<dyn Error>>;
+
+/// The model and what trains it. `'a` is the life of the numbers that a checkpoint keeps beside them.
+struct Model<'a> {
+    context: Context,
+    scaler: Scaler,
+    optimizer: Optimizer<'a>,
+    linear1: Linear<'a>,
+    linear2: Linear<'a>,
+    embed: Tensor<'a>,
+    embed_grad: Tensor<'a>,
+    dw1: Tensor<'a>,
+    db1: Tensor<'a>,
+    dw2: Tensor<'a>,
+    db2: Tensor<'a>,
+    // The layers work on tensors, the rest of the model on copies of them.
+    x: Tensor<'a>,
+    dx: Tensor<'a>,
+    h: Tensor<'a>,
+    dh: Tensor<'a>,
+    logits: Tensor<'a>,
+    dlogits: Tensor<'a>,
+}
+
+impl<'a> Model<'a> {
+    fn new(recipe: &str, random: &Cell<i64>) -> Try<Model<'a>> {
+        let context = Context::new()?;
+        let recipe = Recipe::new(&context, recipe)?;
+        let scaler = Scaler::from_recipe(&recipe)?;
+        let mut optimizer = Optimizer::new(&recipe, &OptimizerOptions::default())?;
+        let hyperparameters = Hyperparameters { lr: 1e-2, weight_decay: 0.01, ..Default::default() };
+        let group = optimizer.add_group(&GroupOptions::from(hyperparameters))?;
+
+        // Weights in the recipe's types; their fp32 values go to the optimizer too, so that rounding loses nothing.
+        let values = random_values(random, BYTES * EMBED, 1.0);
+        let values1 = random_values(random, HIDDEN * IN, (1.0 / IN as f64).sqrt());
+        let values2 = random_values(random, BYTES * HIDDEN, (1.0 / HIDDEN as f64).sqrt());
+        let w1 = recipe.weight(&[HIDDEN, IN], Some(&values1))?;
+        let w2 = recipe.weight(&[BYTES, HIDDEN], Some(&values2))?;
+        let v1 = Tensor::from_slice(&context, &values1, &[HIDDEN, IN])?;
+        let v2 = Tensor::from_slice(&context, &values2, &[BYTES, HIDDEN])?;
+
+        let zeros = |shape: &[usize]| Tensor::zeros(&context, DType::Fp32, shape);
+        let embed = Tensor::from_slice(&context, &values, &[BYTES, EMBED])?;
+        let (embed_grad, b1, db1) = (zeros(&[BYTES, EMBED])?, zeros(&[HIDDEN])?, zeros(&[HIDDEN])?);
+        let (b2, db2) = (zeros(&[BYTES])?, zeros(&[BYTES])?);
+        optimizer.add_param(group, &Param::new("embed", &embed).grad(&embed_grad))?;
+        let index1 = optimizer.add_param(group, &Param::new("w1", &w1).initial(&v1))?;
+        optimizer.add_param(group, &Param::new("b1", &b1).grad(&db1))?;
+        let index2 = optimizer.add_param(group, &Param::new("w2", &w2).initial(&v2))?;
+        optimizer.add_param(group, &Param::new("b2", &b2).grad(&db2))?;
+        let (dw1, dw2) = (optimizer.state(index1, "grad")?, optimizer.state(index2, "grad")?);
+
+        let linear1 = Linear::new(&recipe, &w1, Some(&b1), &LinearOptions::default())?;
+        let linear2 = Linear::new(&recipe, &w2, Some(&b2), &LinearOptions::default())?;
+        optimizer.set_linears(&[&linear1, &linear2])?;
+        let (x, dx) = (zeros(&[BATCH, IN])?, zeros(&[BATCH, IN])?);
+        let (h, dh) = (zeros(&[BATCH, HIDDEN])?, zeros(&[BATCH, HIDDEN])?);
+        let (logits, dlogits) = (zeros(&[BATCH, BYTES])?, zeros(&[BATCH, BYTES])?);
+        #[rustfmt::skip]
+        let model = Model {
+            context, scaler, optimizer, linear1, linear2, embed, embed_grad, dw1, db1, dw2, db2,
+            x, dx, h, dh, logits, dlogits,
+        };
+        Ok(model)
+    }
+
+    fn checkpoint(&self, random: &'a Cell<i64>) -> Try<Checkpoint<'a>> {
+        let mut checkpoint = Checkpoint::new(&self.context, None, CheckpointOptions::default())?;
+        checkpoint.add_optimizer(&self.optimizer)?;
+        checkpoint.add_scaler(&self.scaler)?;
+        checkpoint.add_linear("linear1", &self.linear1)?;
+        checkpoint.add_linear("linear2", &self.linear2)?;
+        checkpoint.add_data("random", std::slice::from_ref(random))?;
+        Ok(checkpoint)
+    }
+
+    /// Loss of these places of the text, summed, and the gradient of the last products.
+    fn forward(&mut self, text: &[u8], position: &[usize], scale: f64) -> Try<f64> {
+        let rows = self.embed.to_vec::<f32>()?;
+        let mut x = vec![0.0f32; BATCH * IN];
+        for (&position, x) in position.iter().zip(x.chunks_exact_mut(IN)) {
+            for (&byte, x) in text[position..].iter().zip(x.chunks_exact_mut(EMBED)) {
+                x.copy_from_slice(&rows[byte as usize * EMBED..][..EMBED]);
+            }
+        }
+        self.x.write(&x)?;
+        self.linear1.forward(&self.x, &self.h)?;
+        let mut h = self.h.to_vec::<f32>()?;
+        for h in &mut h {
+            *h = if *h > 0.0 { *h } else { 0.0 };
+        }
+        self.h.write(&h)?;
+        self.linear2.forward(&self.h, &self.logits)?;
+        let logits = self.logits.to_vec::<f32>()?;
+        let (mut loss, mut dlogits) = (0.0, vec![0.0f32; BATCH * BYTES]);
+        for (r, &position) in position.iter().enumerate() {
+            let row = r * BYTES..(r + 1) * BYTES;
+            let target = text[position + CONTEXT] as usize;
+            loss += cross_entropy(&logits[row.clone()], target, scale / BATCH as f64, &mut dlogits[row]);
+        }
+        self.dlogits.write(&dlogits)?;
+        Ok(loss)
+    }
+
+    fn backward(&mut self, text: &[u8], position: &[usize]) -> Try<()> {
+        let Model { linear1, linear2, dx, dh, dw1, db1, dw2, db2, .. } = self;
+        let gradients = Gradients { dx: Some(dh), dw: Some(dw2), dbias: Some(db2), accumulate: false };
+        linear2.backward(&self.dlogits, &gradients)?;
+        let mut values = dh.to_vec::<f32>()?;
+        for (dh, h) in values.iter_mut().zip(self.h.to_vec::<f32>()?) {
+            *dh = if h > 0.0 { *dh } else { 0.0 };
+        }
+        dh.write(&values)?;
+        let gradients = Gradients { dx: Some(dx), dw: Some(dw1), dbias: Some(db1), accumulate: false };
+        linear1.backward(dh, &gradients)?;
+        let mut sum = vec![0.0f32; BYTES * EMBED];
+        for (&position, dx) in position.iter().zip(dx.to_vec::<f32>()?.chunks_exact(IN)) {
+            for (&byte, dx) in text[position..].iter().zip(dx.chunks_exact(EMBED)) {
+                let row = &mut sum[byte as usize * EMBED..][..EMBED];
+                row.iter_mut().zip(dx).for_each(|(sum, dx)| *sum += dx);
+            }
+        }
+        self.embed_grad.write(&sum)?;
+        Ok(())
+    }
+}
+
+fn main() -> Try<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let argument = |index: usize| arguments.get(index).map(String::as_str);
     let text = std::fs::read(argument(1).ok_or("usage: train TEXT [RECIPE [STEPS [FOLDER]]]")?)?;
@@ -51,105 +179,24 @@ fn main() -> Result<(), Box<dyn Error>> {
     let steps: i64 = argument(3).unwrap_or("60").parse()?;
     let folder = argument(4);
     let random = Cell::new(1234);
-
-    let context = Context::new()?;
-    let recipe = Recipe::new(&context, argument(2).unwrap_or("bf16_mixed"))?;
-    let mut scaler = Scaler::from_recipe(&recipe)?;
-    let mut optimizer = Optimizer::new(&recipe, &OptimizerOptions::default())?;
-    let hyperparameters = Hyperparameters { lr: 1e-2, weight_decay: 0.01, ..Default::default() };
-    let group = optimizer.add_group(&GroupOptions::from(hyperparameters))?;
-
-    // Weights in the recipe's types; their fp32 values go to the optimizer too, so that rounding loses nothing.
-    let values = random_values(&random, BYTES * EMBED, 1.0);
-    let values1 = random_values(&random, HIDDEN * IN, (1.0 / IN as f64).sqrt());
-    let values2 = random_values(&random, BYTES * HIDDEN, (1.0 / HIDDEN as f64).sqrt());
-    let w1 = recipe.weight(&[HIDDEN, IN], Some(&values1))?;
-    let w2 = recipe.weight(&[BYTES, HIDDEN], Some(&values2))?;
-    let v1 = Tensor::from_slice(&context, &values1, &[HIDDEN, IN])?;
-    let v2 = Tensor::from_slice(&context, &values2, &[BYTES, HIDDEN])?;
-
-    let zeros = |shape: &[usize]| Tensor::zeros(&context, DType::Fp32, shape);
-    let embed = Tensor::from_slice(&context, &values, &[BYTES, EMBED])?;
-    let (embed_grad, b1, db1) = (zeros(&[BYTES, EMBED])?, zeros(&[HIDDEN])?, zeros(&[HIDDEN])?);
-    let (b2, db2) = (zeros(&[BYTES])?, zeros(&[BYTES])?);
-    optimizer.add_param(group, &Param::new("embed", &embed).grad(&embed_grad))?;
-    let index1 = optimizer.add_param(group, &Param::new("w1", &w1).initial(&v1))?;
-    optimizer.add_param(group, &Param::new("b1", &b1).grad(&db1))?;
-    let index2 = optimizer.add_param(group, &Param::new("w2", &w2).initial(&v2))?;
-    optimizer.add_param(group, &Param::new("b2", &b2).grad(&db2))?;
-    let (dw1, dw2) = (optimizer.state(index1, "grad")?, optimizer.state(index2, "grad")?);
-
-    let mut linear1 = Linear::new(&recipe, &w1, Some(&b1), &LinearOptions::default())?;
-    let mut linear2 = Linear::new(&recipe, &w2, Some(&b2), &LinearOptions::default())?;
-    optimizer.set_linears(&[&linear1, &linear2])?;
-
-    // The layers work on tensors, the rest of the model on copies of them.
-    let (t_x, t_dx) = (zeros(&[BATCH, IN])?, zeros(&[BATCH, IN])?);
-    let (t_h, t_dh) = (zeros(&[BATCH, HIDDEN])?, zeros(&[BATCH, HIDDEN])?);
-    let (t_logits, t_dlogits) = (zeros(&[BATCH, BYTES])?, zeros(&[BATCH, BYTES])?);
-    let mut x = vec![0.0f32; BATCH * IN];
-    let mut dlogits = vec![0.0f32; BATCH * BYTES];
-
-    let mut checkpoint = Checkpoint::new(&context, None, CheckpointOptions::default())?;
+    let mut model = Model::new(argument(2).unwrap_or("bf16_mixed"), &random)?;
+    let mut checkpoint = model.checkpoint(&random)?;
     let mut step = 0;
-    if let Some(folder) = folder {
-        checkpoint.add_optimizer(&optimizer)?;
-        checkpoint.add_scaler(&scaler)?;
-        checkpoint.add_linear("linear1", &linear1)?;
-        checkpoint.add_linear("linear2", &linear2)?;
-        checkpoint.add_data("random", std::slice::from_ref(&random))?;
-        if checkpoint::inspect(folder).is_ok() {
-            step = checkpoint.load(folder, &Load::default())?.step;
-            println!("resumed at step {step}");
-        }
+    if let Some(folder) = folder.filter(|folder| checkpoint::inspect(folder).is_ok()) {
+        step = checkpoint.load(folder, &Load::default())?.step;
+        println!("resumed at step {step}");
     }
 
     while step < steps {
-        let scale = scaler.scale()?;
-        let rows = embed.to_vec::<f32>()?;
+        let scale = model.scaler.scale()?;
         let mut position = [0; BATCH];
-        for (position, x) in position.iter_mut().zip(x.chunks_exact_mut(IN)) {
+        for position in &mut position {
             *position = (next_random(&random) % (text.len() - CONTEXT) as i64) as usize;
-            for (&byte, x) in text[*position..].iter().zip(x.chunks_exact_mut(EMBED)) {
-                x.copy_from_slice(&rows[byte as usize * EMBED..][..EMBED]);
-            }
         }
-        t_x.write(&x)?;
-        linear1.forward(&t_x, &t_h)?;
-        let mut h = t_h.to_vec::<f32>()?;
-        for h in &mut h {
-            *h = if *h > 0.0 { *h } else { 0.0 };
-        }
-        t_h.write(&h)?;
-        linear2.forward(&t_h, &t_logits)?;
-        let logits = t_logits.to_vec::<f32>()?;
-        let mut loss = 0.0;
-        for (r, &position) in position.iter().enumerate() {
-            let row = r * BYTES..(r + 1) * BYTES;
-            let target = text[position + CONTEXT] as usize;
-            loss += cross_entropy(&logits[row.clone()], target, scale / BATCH as f64, &mut dlogits[row]);
-        }
-
-        t_dlogits.write(&dlogits)?;
-        let gradients = Gradients { dx: Some(&t_dh), dw: Some(&dw2), dbias: Some(&db2), accumulate: false };
-        linear2.backward(&t_dlogits, &gradients)?;
-        let mut dh = t_dh.to_vec::<f32>()?;
-        for (dh, &h) in dh.iter_mut().zip(&h) {
-            *dh = if h > 0.0 { *dh } else { 0.0 };
-        }
-        t_dh.write(&dh)?;
-        let gradients = Gradients { dx: Some(&t_dx), dw: Some(&dw1), dbias: Some(&db1), accumulate: false };
-        linear1.backward(&t_dh, &gradients)?;
-        let mut sum = vec![0.0f32; BYTES * EMBED];
-        for (&position, dx) in position.iter().zip(t_dx.to_vec::<f32>()?.chunks_exact(IN)) {
-            for (&byte, dx) in text[position..].iter().zip(dx.chunks_exact(EMBED)) {
-                let row = &mut sum[byte as usize * EMBED..][..EMBED];
-                row.iter_mut().zip(dx).for_each(|(sum, dx)| *sum += dx);
-            }
-        }
-        embed_grad.write(&sum)?;
-        optimizer.step(Some(&mut scaler))?;
-        scaler.update()?;
+        let loss = model.forward(&text, &position, scale)?;
+        model.backward(&text, &position)?;
+        model.optimizer.step(Some(&mut model.scaler))?;
+        model.scaler.update()?;
 
         step += 1;
         if step % 10 == 0 {
