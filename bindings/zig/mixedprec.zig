@@ -3,123 +3,21 @@
 //! A handle that was given back is an error of the library's at its next use, not a crash.
 
 const std = @import("std");
-pub const c = @cImport(@cInclude("mixedprec.h"));
+const base = @import("mixedprec_base.zig");
+const made = base.made;
+const handleOf = base.handleOf;
+const refuse = base.refuse;
 
-// ---- Errors
-
-pub const Error = error{
-    NullArgument,
-    InvalidArgument,
-    InvalidShape,
-    InvalidDtype,
-    UnknownName,
-    StructTooNew,
-    BadState,
-    InvalidHandle,
-    ParseError,
-    Unsupported,
-    DeviceUnavailable,
-    ModuleNotFound,
-    VersionMismatch,
-    OutOfMemory,
-    IoError,
-    CallbackFailed,
-    Timeout,
-    PeerLost,
-    PeerError,
-    RankMismatch,
-    Aborted,
-    CorruptData,
-    VendorError,
-    Internal,
-};
-
-threadlocal var text: [4096]u8 = undefined;
-threadlocal var text_length: usize = 0;
-
-/// What went wrong in this thread's last call that failed, or the note of its last success that had one.
-pub fn lastMessage() []const u8 {
-    return text[0..text_length];
-}
-
-fn keep(words: []const u8) void {
-    text_length = @min(words.len, text.len);
-    @memcpy(text[0..text_length], words[0..text_length]);
-}
-
-/// A status as an error, with the message kept for lastMessage(). For calls of `c` as well. True: success with a note.
-pub fn check(status: c.mp_status) Error!bool {
-    if (status == c.MP_STATUS_OK) return false;
-    keep(std.mem.span(c.mp_last_error_message()));
-    if (status > 0) return true;
-    return switch (status) {
-        c.MP_STATUS_NULL_ARGUMENT => Error.NullArgument,
-        c.MP_STATUS_INVALID_ARGUMENT => Error.InvalidArgument,
-        c.MP_STATUS_INVALID_SHAPE => Error.InvalidShape,
-        c.MP_STATUS_INVALID_DTYPE => Error.InvalidDtype,
-        c.MP_STATUS_UNKNOWN_NAME => Error.UnknownName,
-        c.MP_STATUS_STRUCT_TOO_NEW => Error.StructTooNew,
-        c.MP_STATUS_BAD_STATE => Error.BadState,
-        c.MP_STATUS_INVALID_HANDLE => Error.InvalidHandle,
-        c.MP_STATUS_PARSE_ERROR => Error.ParseError,
-        c.MP_STATUS_UNSUPPORTED => Error.Unsupported,
-        c.MP_STATUS_DEVICE_UNAVAILABLE => Error.DeviceUnavailable,
-        c.MP_STATUS_MODULE_NOT_FOUND => Error.ModuleNotFound,
-        c.MP_STATUS_VERSION_MISMATCH => Error.VersionMismatch,
-        c.MP_STATUS_OUT_OF_MEMORY => Error.OutOfMemory,
-        c.MP_STATUS_IO_ERROR => Error.IoError,
-        c.MP_STATUS_CALLBACK_FAILED => Error.CallbackFailed,
-        c.MP_STATUS_TIMEOUT => Error.Timeout,
-        c.MP_STATUS_PEER_LOST => Error.PeerLost,
-        c.MP_STATUS_PEER_ERROR => Error.PeerError,
-        c.MP_STATUS_RANK_MISMATCH => Error.RankMismatch,
-        c.MP_STATUS_ABORTED => Error.Aborted,
-        c.MP_STATUS_CORRUPT_DATA => Error.CorruptData,
-        else => if (status <= -60 and status > -80) Error.VendorError else Error.Internal,
-    };
-}
-
-/// check() where a note is of no interest; lastMessage() has it all the same.
-pub fn must(status: c.mp_status) Error!void {
-    _ = try check(status);
-}
-
-fn refuse(problem: Error, words: []const u8) Error {
-    keep(words);
-    return problem;
-}
-
-/// A struct of the C ABI with its defaults, which are zeros: init("mp_linear_desc"). A hyperparameter of zero is given by name,
-/// in `hypers`, and stage 0 is MP_SHARDING_STAGE_0. The lr of a step is as it stands. Steps count from 1.
-pub fn init(comptime name: []const u8) @field(c, name) {
-    var desc = std.mem.zeroes(@field(c, name));
-    desc.struct_size = @sizeOf(@field(c, name));
-    return desc;
-}
-
-// ---- Elements
-
-/// Codes of types that Zig does not have.
-pub const Bf16 = enum(u16) { _ };
-pub const Fp8E4m3 = enum(u8) { _ };
-pub const Fp8E5m2 = enum(u8) { _ };
-
-/// The MP_DTYPE_* of an element type.
-pub fn dtypeOf(comptime T: type) i32 {
-    return switch (T) {
-        f32 => c.MP_DTYPE_FP32,
-        f16 => c.MP_DTYPE_FP16,
-        Bf16 => c.MP_DTYPE_BF16,
-        Fp8E4m3 => c.MP_DTYPE_FP8_E4M3,
-        Fp8E5m2 => c.MP_DTYPE_FP8_E5M2,
-        i8 => c.MP_DTYPE_INT8,
-        u8 => c.MP_DTYPE_UINT8,
-        i16 => c.MP_DTYPE_INT16,
-        i32 => c.MP_DTYPE_INT32,
-        i64 => c.MP_DTYPE_INT64,
-        else => @compileError("the library has no element type " ++ @typeName(T)),
-    };
-}
+pub const c = base.c;
+pub const Error = base.Error;
+pub const lastMessage = base.lastMessage;
+pub const check = base.check;
+pub const must = base.must;
+pub const init = base.init;
+pub const Bf16 = base.Bf16;
+pub const Fp8E4m3 = base.Fp8E4m3;
+pub const Fp8E5m2 = base.Fp8E5m2;
+pub const dtypeOf = base.dtypeOf;
 
 // ---- Objects. All keep what they need; deinit them in any order, once.
 
@@ -140,9 +38,7 @@ pub const Context = struct {
         desc.device_kind = options.device_kind;
         desc.device_index = options.device_index;
         if (options.backend) |name| desc.backend = name.ptr;
-        var out: ?*c.mp_context = null;
-        try must(c.mp_context_create(&desc, &out));
-        return .{ .handle = out.? };
+        return made(Context, c.mp_context_create, .{&desc});
     }
 
     pub fn deinit(self: Context) void {
@@ -160,15 +56,11 @@ pub const Recipe = struct {
 
     /// A preset by its name.
     pub fn create(context: Context, name: [:0]const u8) Error!Recipe {
-        var out: ?*c.mp_recipe = null;
-        try must(c.mp_recipe_create(context.handle, name.ptr, &out));
-        return .{ .handle = out.? };
+        return made(Recipe, c.mp_recipe_create, .{ context.handle, name.ptr });
     }
 
     pub fn fromJson(context: Context, json: []const u8) Error!Recipe {
-        var out: ?*c.mp_recipe = null;
-        try must(c.mp_recipe_create_from_json(context.handle, json.ptr, json.len, &out));
-        return .{ .handle = out.? };
+        return made(Recipe, c.mp_recipe_create_from_json, .{ context.handle, json.ptr, json.len });
     }
 
     pub fn deinit(self: Recipe) void {
@@ -219,9 +111,7 @@ pub const Tensor = struct {
     /// Zeros in the library's memory. Shapes are row-major.
     pub fn create(context: Context, comptime T: type, shape: []const i64) Error!Tensor {
         _ = try elementsOf(shape);
-        var out: ?*c.mp_tensor = null;
-        try must(c.mp_tensor_create(context.handle, &describe(T, shape), &out));
-        return .{ .handle = out.? };
+        return made(Tensor, c.mp_tensor_create, .{ context.handle, &describe(T, shape) });
     }
 
     /// A tensor over a slice, which must outlive it and all that uses it.
@@ -229,18 +119,14 @@ pub const Tensor = struct {
         if (try elementsOf(shape) != data.len) return refuse(Error.InvalidShape, "the slice has another size");
         var desc = describe(T, shape);
         desc.device_kind = c.MP_DEVICE_HOST;
-        var out: ?*c.mp_tensor = null;
-        try must(c.mp_tensor_wrap(context.handle, &desc, data.ptr, null, null, &out));
-        return .{ .handle = out.? };
+        return made(Tensor, c.mp_tensor_wrap, .{ context.handle, &desc, data.ptr, null, null });
     }
 
     /// The weight that a recipe wants, from its values.
     pub fn weight(context: Context, recipe: Recipe, shape: []const i64, values: []const f32) Error!Tensor {
         if (try elementsOf(shape) != values.len) return refuse(Error.InvalidShape, "the slice has another size");
-        var out: ?*c.mp_tensor = null;
         const ndim: i32 = @intCast(shape.len);
-        try must(c.mp_recipe_create_weight(context.handle, recipe.handle, ndim, shape.ptr, values.ptr, &out));
-        return .{ .handle = out.? };
+        return made(Tensor, c.mp_recipe_create_weight, .{ context.handle, recipe.handle, ndim, shape.ptr, values.ptr });
     }
 
     pub fn deinit(self: Tensor) void {
@@ -269,10 +155,6 @@ pub const Tensor = struct {
     }
 };
 
-fn handleOf(comptime T: type, object: anytype) ?*T {
-    return if (object) |o| o.handle else null;
-}
-
 pub const Linear = struct {
     handle: *c.mp_linear,
 
@@ -288,10 +170,8 @@ pub const Linear = struct {
         var desc = init("mp_linear_desc");
         desc.in_features = in;
         desc.out_features = out_features;
-        var out: ?*c.mp_linear = null;
         const b = handleOf(c.mp_tensor, bias);
-        try must(c.mp_linear_create(context.handle, recipe.handle, &desc, weight.handle, b, &out));
-        return .{ .handle = out.? };
+        return made(Linear, c.mp_linear_create, .{ context.handle, recipe.handle, &desc, weight.handle, b });
     }
 
     pub fn deinit(self: Linear) void {
@@ -319,15 +199,11 @@ pub const Scaler = struct {
 
     /// torch's rule, or that of a desc.
     pub fn create(context: Context, desc: ?*const c.mp_scaler_desc) Error!Scaler {
-        var out: ?*c.mp_scaler = null;
-        try must(c.mp_scaler_create(context.handle, desc, &out));
-        return .{ .handle = out.? };
+        return made(Scaler, c.mp_scaler_create, .{ context.handle, desc });
     }
 
     pub fn fromRecipe(context: Context, recipe: Recipe) Error!Scaler {
-        var out: ?*c.mp_scaler = null;
-        try must(c.mp_scaler_create_from_recipe(context.handle, recipe.handle, &out));
-        return .{ .handle = out.? };
+        return made(Scaler, c.mp_scaler_create_from_recipe, .{ context.handle, recipe.handle });
     }
 
     pub fn deinit(self: Scaler) void {
@@ -358,19 +234,9 @@ pub const Optimizer = struct {
 
     /// With a comm its ranks share the optimizer.
     pub fn create(context: Context, recipe: Recipe, options: Options) Error!Optimizer {
-        var out: ?*c.mp_optimizer = null;
-        try must(if (options.comm) |comm|
-            c.mp_optimizer_create_sharded(
-                context.handle,
-                recipe.handle,
-                options.desc,
-                comm.handle,
-                options.sharding,
-                &out,
-            )
-        else
-            c.mp_optimizer_create(context.handle, recipe.handle, options.desc, &out));
-        return .{ .handle = out.? };
+        const of = .{ context.handle, recipe.handle, options.desc };
+        const comm = options.comm orelse return made(Optimizer, c.mp_optimizer_create, of);
+        return made(Optimizer, c.mp_optimizer_create_sharded, of ++ .{ comm.handle, options.sharding });
     }
 
     pub fn deinit(self: Optimizer) void {
@@ -399,9 +265,7 @@ pub const Optimizer = struct {
 
     /// "param", "grad", "exp_avg" and the like; deinit it.
     pub fn state(self: Optimizer, index: i32, name: [:0]const u8) Error!Tensor {
-        var out: ?*c.mp_tensor = null;
-        try must(c.mp_optimizer_get_state(self.handle, index, name.ptr, &out));
-        return .{ .handle = out.? };
+        return made(Tensor, c.mp_optimizer_get_state, .{ self.handle, index, name.ptr });
     }
 
     /// The layers whose step ends with the optimizer's; at most 256 here.
@@ -432,7 +296,8 @@ pub fn slot(param: anytype, grad: anytype, exp_avg: anytype, exp_avg_sq: anytype
     var result = init("mp_step_slot");
     result.count = @intCast(param.len);
     const places = .{ &result.param, &result.grad, &result.states[0], &result.states[1] };
-    inline for (.{ "param", "grad", "exp_avg", "exp_avg_sq" }, .{ param, grad, exp_avg, exp_avg_sq }, places) |name, data, place| {
+    const names = .{ "param", "grad", "exp_avg", "exp_avg_sq" };
+    inline for (names, .{ param, grad, exp_avg, exp_avg_sq }, places) |name, data, place| {
         if (data.len != param.len) return refuse(Error.InvalidShape, name ++ " has not as many elements as param");
         place.data = @ptrCast(data.ptr);
         place.dtype = dtypeOf(std.meta.Elem(@TypeOf(data)));
@@ -484,9 +349,7 @@ pub const Checkpoint = struct {
     handle: *c.mp_checkpoint,
 
     pub fn create(context: Context, comm: ?Comm) Error!Checkpoint {
-        var out: ?*c.mp_checkpoint = null;
-        try must(c.mp_checkpoint_create(context.handle, handleOf(c.mp_comm, comm), null, &out));
-        return .{ .handle = out.? };
+        return made(Checkpoint, c.mp_checkpoint_create, .{ context.handle, handleOf(c.mp_comm, comm), null });
     }
 
     /// Waits for a save that runs.

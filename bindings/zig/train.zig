@@ -69,78 +69,152 @@ fn crossEntropy(row: []const f32, target: usize, factor: f64, gradient: []f32) f
     return log(sum) - (row[target] - largest);
 }
 
-fn train(text: []const u8, name: [:0]const u8, steps: i64, folder: ?[:0]const u8) !void {
-    const context = try mp.Context.create(.{});
-    defer context.deinit();
-    const recipe = try mp.Recipe.create(context, name);
-    defer recipe.deinit();
-    const scaler = try mp.Scaler.fromRecipe(context, recipe);
-    defer scaler.deinit();
-    const optimizer = try mp.Optimizer.create(context, recipe, .{});
-    defer optimizer.deinit();
-    var group = mp.init("mp_param_group_desc");
-    group.lr = 1e-2;
-    group.weight_decay = 0.01;
-    const g = try optimizer.addGroup(group);
+/// The arrays as tensors, for the layers and the optimizer.
+const Tensors = struct {
+    values1: mp.Tensor,
+    values2: mp.Tensor,
+    embed: mp.Tensor,
+    embed_grad: mp.Tensor,
+    bias1: mp.Tensor,
+    bias1_grad: mp.Tensor,
+    bias2: mp.Tensor,
+    bias2_grad: mp.Tensor,
+    x: mp.Tensor,
+    dx: mp.Tensor,
+    h: mp.Tensor,
+    dh: mp.Tensor,
+    logits: mp.Tensor,
+    dlogits: mp.Tensor,
 
-    fill(&embed, 1.0);
-    fill(&values1, @sqrt(1.0 / @as(f64, features)));
-    fill(&values2, @sqrt(1.0 / @as(f64, hidden)));
-    const w1 = try mp.Tensor.weight(context, recipe, &.{ hidden, features }, &values1);
-    defer w1.deinit();
-    const w2 = try mp.Tensor.weight(context, recipe, &.{ bytes, hidden }, &values2);
-    defer w2.deinit();
-    const v1 = try mp.Tensor.wrap(context, f32, &values1, &.{ hidden, features });
-    defer v1.deinit();
-    const v2 = try mp.Tensor.wrap(context, f32, &values2, &.{ bytes, hidden });
-    defer v2.deinit();
-    const t_embed = try mp.Tensor.wrap(context, f32, &embed, &.{ bytes, embedding });
-    defer t_embed.deinit();
-    const t_embed_grad = try mp.Tensor.wrap(context, f32, &embed_grad, &.{ bytes, embedding });
-    defer t_embed_grad.deinit();
-    const b1 = try mp.Tensor.wrap(context, f32, &bias1, &.{hidden});
-    defer b1.deinit();
-    const db1 = try mp.Tensor.wrap(context, f32, &bias1_grad, &.{hidden});
-    defer db1.deinit();
-    const b2 = try mp.Tensor.wrap(context, f32, &bias2, &.{bytes});
-    defer b2.deinit();
-    const db2 = try mp.Tensor.wrap(context, f32, &bias2_grad, &.{bytes});
-    defer db2.deinit();
-    _ = try optimizer.addParam(g, .{ .name = "embed", .param = t_embed, .grad = t_embed_grad });
-    const dw1 = try optimizer.state(try optimizer.addParam(g, .{ .name = "w1", .param = w1, .initial = v1 }), "grad");
-    defer dw1.deinit();
-    _ = try optimizer.addParam(g, .{ .name = "b1", .param = b1, .grad = db1 });
-    const dw2 = try optimizer.state(try optimizer.addParam(g, .{ .name = "w2", .param = w2, .initial = v2 }), "grad");
-    defer dw2.deinit();
-    _ = try optimizer.addParam(g, .{ .name = "b2", .param = b2, .grad = db2 });
-    const linear1 = try mp.Linear.create(context, recipe, features, hidden, w1, b1);
-    defer linear1.deinit();
-    const linear2 = try mp.Linear.create(context, recipe, hidden, bytes, w2, b2);
-    defer linear2.deinit();
-    try optimizer.setLinears(&.{ linear1, linear2 });
+    fn over(context: mp.Context) !Tensors {
+        return .{
+            .values1 = try mp.Tensor.wrap(context, f32, &values1, &.{ hidden, features }),
+            .values2 = try mp.Tensor.wrap(context, f32, &values2, &.{ bytes, hidden }),
+            .embed = try mp.Tensor.wrap(context, f32, &embed, &.{ bytes, embedding }),
+            .embed_grad = try mp.Tensor.wrap(context, f32, &embed_grad, &.{ bytes, embedding }),
+            .bias1 = try mp.Tensor.wrap(context, f32, &bias1, &.{hidden}),
+            .bias1_grad = try mp.Tensor.wrap(context, f32, &bias1_grad, &.{hidden}),
+            .bias2 = try mp.Tensor.wrap(context, f32, &bias2, &.{bytes}),
+            .bias2_grad = try mp.Tensor.wrap(context, f32, &bias2_grad, &.{bytes}),
+            .x = try mp.Tensor.wrap(context, f32, &x, &.{ batch, features }),
+            .dx = try mp.Tensor.wrap(context, f32, &dx, &.{ batch, features }),
+            .h = try mp.Tensor.wrap(context, f32, &h, &.{ batch, hidden }),
+            .dh = try mp.Tensor.wrap(context, f32, &dh, &.{ batch, hidden }),
+            .logits = try mp.Tensor.wrap(context, f32, &logits, &.{ batch, bytes }),
+            .dlogits = try mp.Tensor.wrap(context, f32, &dlogits, &.{ batch, bytes }),
+        };
+    }
 
-    const t_x = try mp.Tensor.wrap(context, f32, &x, &.{ batch, features });
-    defer t_x.deinit();
-    const t_dx = try mp.Tensor.wrap(context, f32, &dx, &.{ batch, features });
-    defer t_dx.deinit();
-    const t_h = try mp.Tensor.wrap(context, f32, &h, &.{ batch, hidden });
-    defer t_h.deinit();
-    const t_dh = try mp.Tensor.wrap(context, f32, &dh, &.{ batch, hidden });
-    defer t_dh.deinit();
-    const t_logits = try mp.Tensor.wrap(context, f32, &logits, &.{ batch, bytes });
-    defer t_logits.deinit();
-    const t_dlogits = try mp.Tensor.wrap(context, f32, &dlogits, &.{ batch, bytes });
-    defer t_dlogits.deinit();
+    fn deinit(self: Tensors) void {
+        inline for (std.meta.fields(Tensors)) |field| @field(self, field.name).deinit();
+    }
+};
 
-    var step: i64 = 0;
-    const checkpoint = try mp.Checkpoint.create(context, null);
-    defer checkpoint.deinit();
-    if (folder) |directory| {
-        try checkpoint.addOptimizer(optimizer);
-        try checkpoint.addScaler(scaler);
-        try checkpoint.addLinear("linear1", linear1);
-        try checkpoint.addLinear("linear2", linear2);
+/// What trains, and what it works on. A failure ends the program, so a part of it is not given back by itself.
+const Model = struct {
+    context: mp.Context,
+    recipe: mp.Recipe,
+    scaler: mp.Scaler,
+    optimizer: mp.Optimizer,
+    tensors: Tensors,
+    w1: mp.Tensor,
+    w2: mp.Tensor,
+    dw1: mp.Tensor,
+    dw2: mp.Tensor,
+    linear1: mp.Linear,
+    linear2: mp.Linear,
+
+    fn create(name: [:0]const u8) !Model {
+        const context = try mp.Context.create(.{});
+        const recipe = try mp.Recipe.create(context, name);
+        const optimizer = try mp.Optimizer.create(context, recipe, .{});
+        var group = mp.init("mp_param_group_desc");
+        group.lr = 1e-2;
+        group.weight_decay = 0.01;
+        const g = try optimizer.addGroup(group);
+
+        fill(&embed, 1.0);
+        fill(&values1, @sqrt(1.0 / @as(f64, features)));
+        fill(&values2, @sqrt(1.0 / @as(f64, hidden)));
+        const t = try Tensors.over(context);
+        const w1 = try mp.Tensor.weight(context, recipe, &.{ hidden, features }, &values1);
+        const w2 = try mp.Tensor.weight(context, recipe, &.{ bytes, hidden }, &values2);
+        _ = try optimizer.addParam(g, .{ .name = "embed", .param = t.embed, .grad = t.embed_grad });
+        const index1 = try optimizer.addParam(g, .{ .name = "w1", .param = w1, .initial = t.values1 });
+        _ = try optimizer.addParam(g, .{ .name = "b1", .param = t.bias1, .grad = t.bias1_grad });
+        const index2 = try optimizer.addParam(g, .{ .name = "w2", .param = w2, .initial = t.values2 });
+        _ = try optimizer.addParam(g, .{ .name = "b2", .param = t.bias2, .grad = t.bias2_grad });
+        const linear1 = try mp.Linear.create(context, recipe, features, hidden, w1, t.bias1);
+        const linear2 = try mp.Linear.create(context, recipe, hidden, bytes, w2, t.bias2);
+        try optimizer.setLinears(&.{ linear1, linear2 });
+        return .{
+            .context = context,
+            .recipe = recipe,
+            .scaler = try mp.Scaler.fromRecipe(context, recipe),
+            .optimizer = optimizer,
+            .tensors = t,
+            .w1 = w1,
+            .w2 = w2,
+            .dw1 = try optimizer.state(index1, "grad"),
+            .dw2 = try optimizer.state(index2, "grad"),
+            .linear1 = linear1,
+            .linear2 = linear2,
+        };
+    }
+
+    fn deinit(self: Model) void {
+        inline for (std.meta.fields(Model)) |field| @field(self, field.name).deinit();
+    }
+
+    fn addTo(self: Model, checkpoint: mp.Checkpoint) !void {
+        try checkpoint.addOptimizer(self.optimizer);
+        try checkpoint.addScaler(self.scaler);
+        try checkpoint.addLinear("linear1", self.linear1);
+        try checkpoint.addLinear("linear2", self.linear2);
         try checkpoint.addData("random", std.mem.asBytes(&random_state));
+    }
+
+    /// Loss of these places of the text, summed; dlogits gets its gradient.
+    fn forward(self: Model, text: []const u8, position: [batch]usize, scale: f64) !f64 {
+        for (position, 0..) |at, r| {
+            for (0..context_bytes) |b| {
+                const row = @as(usize, text[at + b]) * embedding;
+                @memcpy(x[r * features + b * embedding ..][0..embedding], embed[row..][0..embedding]);
+            }
+        }
+        try self.linear1.forward(self.tensors.x, self.tensors.h);
+        for (&h) |*value| value.* = if (value.* > 0) value.* else 0;
+        try self.linear2.forward(self.tensors.h, self.tensors.logits);
+        var loss: f64 = 0;
+        for (position, 0..) |at, r| {
+            const row = logits[r * bytes ..][0..bytes];
+            loss += crossEntropy(row, text[at + context_bytes], scale / batch, dlogits[r * bytes ..][0..bytes]);
+        }
+        return loss;
+    }
+
+    fn backward(self: Model, text: []const u8, position: [batch]usize) !void {
+        const t = self.tensors;
+        try self.linear2.backward(t.dlogits, .{ .dx = t.dh, .dw = self.dw2, .dbias = t.bias2_grad });
+        for (&dh, h) |*value, kept| value.* = if (kept > 0) value.* else 0;
+        try self.linear1.backward(t.dh, .{ .dx = t.dx, .dw = self.dw1, .dbias = t.bias1_grad });
+        @memset(&embed_grad, 0);
+        for (position, 0..) |at, r| {
+            for (0..features) |i| {
+                embed_grad[@as(usize, text[at + i / embedding]) * embedding + i % embedding] += dx[r * features + i];
+            }
+        }
+    }
+};
+
+fn train(text: []const u8, name: [:0]const u8, steps: i64, folder: ?[:0]const u8) !void {
+    const model = try Model.create(name);
+    defer model.deinit();
+    const checkpoint = try mp.Checkpoint.create(model.context, null);
+    defer checkpoint.deinit();
+    var step: i64 = 0;
+    if (folder) |directory| {
+        try model.addTo(checkpoint);
         if (mp.inspect(directory)) |_| {
             step = (try checkpoint.load(directory, 0)).step;
             _ = printf("resumed at step %d\n", @as(c_int, @intCast(step)));
@@ -148,35 +222,15 @@ fn train(text: []const u8, name: [:0]const u8, steps: i64, folder: ?[:0]const u8
     }
 
     while (step < steps) {
+        const scale = try model.scaler.scale();
         var position: [batch]usize = undefined;
-        var loss: f64 = 0;
-        const scale = try scaler.scale();
-        for (&position, 0..) |*at, r| {
+        for (&position) |*at| {
             at.* = @intCast(@rem(nextRandom(), @as(i64, @intCast(text.len - context_bytes))));
-            for (0..context_bytes) |b| {
-                const row = @as(usize, text[at.* + b]) * embedding;
-                @memcpy(x[r * features + b * embedding ..][0..embedding], embed[row..][0..embedding]);
-            }
         }
-        try linear1.forward(t_x, t_h);
-        for (&h) |*value| value.* = if (value.* > 0) value.* else 0;
-        try linear2.forward(t_h, t_logits);
-        for (position, 0..) |at, r| {
-            const row = logits[r * bytes ..][0..bytes];
-            loss += crossEntropy(row, text[at + context_bytes], scale / batch, dlogits[r * bytes ..][0..bytes]);
-        }
-
-        try linear2.backward(t_dlogits, .{ .dx = t_dh, .dw = dw2, .dbias = db2 });
-        for (&dh, h) |*value, kept| value.* = if (kept > 0) value.* else 0;
-        try linear1.backward(t_dh, .{ .dx = t_dx, .dw = dw1, .dbias = db1 });
-        @memset(&embed_grad, 0);
-        for (position, 0..) |at, r| {
-            for (0..features) |i| {
-                embed_grad[@as(usize, text[at + i / embedding]) * embedding + i % embedding] += dx[r * features + i];
-            }
-        }
-        try optimizer.step(scaler);
-        try scaler.update();
+        const loss = try model.forward(text, position, scale);
+        try model.backward(text, position);
+        try model.optimizer.step(model.scaler);
+        try model.scaler.update();
 
         step += 1;
         if (@rem(step, 10) == 0) {

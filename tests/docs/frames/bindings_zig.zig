@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // bindings/zig/README.md: a hundred steps towards 1.
-// snippet with: bindings/zig/mixedprec.zig
+// snippet with: bindings/zig/mixedprec.zig bindings/zig/mixedprec_base.zig
 const std = @import("std");
 
 var p: [1000]f32 = @splat(0);
