@@ -161,7 +161,8 @@ def structs(include=INCLUDE):
             if match[1] != match[3]:
                 raise ValueError(f"{path}: struct {match[1]} and its typedef {match[3]} differ")
             found.append(Struct(match[1], fields, path.relative_to(include).as_posix()))
-        if len(re.findall(r"\{\s*uint32_t struct_size", text)) > len(STRUCT.findall(text)) or re.search(r"\bunion\b|\benum\b", text):
+        begun = len(re.findall(r"\{\s*uint32_t struct_size", text))
+        if begun > len(STRUCT.findall(text)) or re.search(r"\bunion\b|\benum\b", text):
             raise ValueError(f"{path}: a struct, union or enum that this check cannot read")
     return found
 

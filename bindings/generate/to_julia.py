@@ -100,7 +100,8 @@ def text(api):
     out.append("\n")
     for name, kind in api.constants:
         value = api.layout.values[name]
-        out.append(f"const {name} = {value if kind == 'string' else ('UInt32' if kind == 'unsigned' else 'Int32') + f'({value})'}\n")
+        number = "UInt32" if kind == "unsigned" else "Int32"
+        out.append(f"const {name} = {value if kind == 'string' else f'{number}({value})'}\n")
     for struct in sorted(api.structs, key=lambda s: not s.is_part):
         fields = [f for f in struct.fields if f.name != "struct_size"]
         out.append(f'\n"See {struct.header}."\nstruct {struct.name}\n')
@@ -123,9 +124,8 @@ def text(api):
         out.append(f'\n"""\n{description}\n"""\n')
         arguments = ", ".join(names)
         result = julia(function.result)
-        if function.waits() or any(kind.base in api.handles for kind, _ in function.parameters):
-            out.append(f"{function.name}({arguments}) =\n    @waiting({index}, {result}, ({types}){', ' * bool(names)}{arguments})\n")
-        else:
-            out.append(f"{function.name}({arguments}) =\n    ccall(ADDRESSES[{index}], {result}, ({types}){', ' * bool(names)}{arguments})\n")
+        may_wait = function.waits() or any(kind.base in api.handles for kind, _ in function.parameters)
+        call = f"@waiting({index}" if may_wait else f"ccall(ADDRESSES[{index}]"
+        out.append(f"{function.name}({arguments}) =\n    {call}, {result}, ({types}){', ' * bool(names)}{arguments})\n")
     out.append(TAIL)
     return "".join(out)

@@ -69,12 +69,12 @@ def field_value(api, struct, field):
     text = api.initial(struct, field)
     if field.is_struct:
         return f"[{field.type.base}::INIT; {api.length(field)}]" if field.length else f"{field.type.base}::INIT"
+    null = field.type.levels and f"core::ptr::null{'' if field.type.levels[-1] else '_mut'}()"
     if field.length:
-        zero = ("core::ptr::null()" if field.type.levels and field.type.levels[-1] else "core::ptr::null_mut()" if field.type.levels
-                else "0.0" if field.type.base in ("float", "double") else "0")
+        zero = null or ("0.0" if field.type.base in ("float", "double") else "0")
         return f"[{zero}; {api.length(field)}]"
     if text == "NULL":
-        return "None" if not field.type.levels else f"core::ptr::null{'' if field.type.levels[-1] else '_mut'}()"
+        return null or "None"
     if field.name == "struct_size":
         return f"core::mem::size_of::<{struct.name}>() as u32"
     return repr(float(text)) if field.type.base == "double" else text
@@ -97,7 +97,8 @@ def text(api):
         out.append(f"}}\n\nimpl {struct.name} {{\n    /// The defaults of the header's initializer.\n"
                    "    pub const INIT: Self = Self {\n")
         out += [f"        {named(f.name)}: {field_value(api, struct, f)},\n" for f in struct.fields]
-        out.append(f"    }};\n}}\n\nimpl Default for {struct.name} {{\n    fn default() -> Self {{\n        Self::INIT\n    }}\n}}\n\n")
+        out.append(f"    }};\n}}\n\nimpl Default for {struct.name} {{\n"
+                   "    fn default() -> Self {\n        Self::INIT\n    }\n}\n\n")
         out.append(f"const _: () = assert!(core::mem::size_of::<{struct.name}>() == {api.layout.sizes[struct.name]});\n"
                    "#[cfg(has_offset_of)]\nconst _: () = {\n")
         out += [f"    assert!(core::mem::offset_of!({struct.name}, {named(f.name)}) == "
