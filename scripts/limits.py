@@ -96,7 +96,8 @@ def main():
         KNOWN.write_text("".join(f"{now[what]} {what}\n" for what in sorted(known) if what in now))
         return 0
     errors = [f"{what}: {lines}" for what, lines in sorted(now.items()) if lines > known.get(what, 0)]
-    errors += [f"{what} is shorter now: run limits.py --update" for what, lines in sorted(known.items()) if now.get(what, 0) < lines]
+    errors += [f"{what} is shorter now: run limits.py --update" for what, lines in sorted(known.items())
+               if now.get(what, 0) < lines]
     errors += [f"a commit's subject: {subject}" for subject in bad_subjects()]
     print("\n".join(errors) or f"{len(known)} known places are longer than the limits")
     return 1 if errors else 0
