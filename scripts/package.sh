@@ -4,7 +4,7 @@
 #     scripts/package.sh            .deb files and a .tar.gz of what is built for release, looked at by
 #                                   tests/install/hardening.py, and by lintian where it is
 #     scripts/package.sh -D...      the same, with options of the configuration, such as -DMIXEDPREC_ENABLE_CUDA=OFF
-#     scripts/package.sh source     mixedprec-VERSION.tar.gz of the commit at HEAD, with the raw layers of the bindings: the
+#     scripts/package.sh source     mixedprec-VERSION.tar.gz of the commit at HEAD, with the made layers of the bindings: the
 #                                   same bytes on every machine
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the raw layer of each language from the public headers: every function, struct, callback and constant, with
 assertions of the layout that the C compiler found (tests/abi/layout.golden). Zig needs none: it reads the headers.
-They are not kept in git: a build makes them, and a source release and the language packages carry them.
+Writes Fortran's safe layer, too, from templates. They are not kept in git: a build makes them, and a source release and the
+language packages carry them.
 
-usage: generate.py           write them beside the safe layers
+usage: generate.py           write them into the folders of the languages
        generate.py --list    only name the files
-       generate.py --check   write nothing: compare the functions of each with capi/mixedprec.map
+       generate.py --check   write nothing: compare the functions of each raw layer with capi/mixedprec.map
 """
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).parent))
+import fortran_template
 import headers
 import to_fortran
 import to_julia
@@ -22,12 +24,13 @@ import to_python
 import to_rust
 
 BINDINGS = headers.ROOT / "bindings"
-# file, what writes it, and how it declares a function
+# file, what writes it, and how it declares a function where it is a raw layer
 TARGETS = (
     ("rust/mixedprec-sys/src/bindings.rs", to_rust.text, r"^    pub fn (mp_\w+)\("),
     ("julia/src/capi.jl", to_julia.text, r"^(?:function )?(mp_\w+)\("),
     ("python/mixedprec/capi.py", to_python.text, r'^    "(mp_\w+)": \((?:c_|None)'),
     ("fortran/mixedprec_c.f90", to_fortran.text, r"^        (?:function|subroutine) (mp_\w+)\("),
+    ("fortran/mixedprec.f90", fortran_template.text, None),
 )
 
 
@@ -84,10 +87,11 @@ def main():
         return 0
     api, right = Api(), True
     for name, emit, declaration in TARGETS:
-        if mode:
-            right &= check(api, name, emit(api), declaration)
-        else:
-            write(BINDINGS / name, emit(api))
+        text = emit(api)
+        if not mode:
+            write(BINDINGS / name, text)
+        elif declaration:
+            right &= check(api, name, text, declaration)
     return int(not right)
 
 
