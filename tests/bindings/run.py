@@ -217,9 +217,10 @@ def fortran(folder):
         run([*words, "-o", options.work / program, *flags()], folder)
         return options.work / program
 
+    parts = ["tests/checks.f90", *sorted(f"tests/{part.name}" for part in (folder / "tests").glob("part_*.f90"))]
     checked = ["-O0"] if options.sanitize else ["-O0", "-fcheck=all,no-array-temps"]
     for level in (checked, ["-O2"]):
-        run([build("test_mixedprec", ["tests/test_mixedprec.f90"], *level), options.work / "scratch"])
+        run([build("test_mixedprec", [*parts, "tests/test_mixedprec.f90"], *level), options.work / "scratch"])
         shutil.rmtree(options.work / "scratch", ignore_errors=True)
     if not options.sanitize:
         run([build("test_threads", ["tests/test_threads.f90"], "-fopenmp")])
