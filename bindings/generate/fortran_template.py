@@ -62,7 +62,9 @@ def for_each(found):
     """The lines of an @for, once for each row."""
     names, rows, body = found[1].split(), found[2].splitlines(), Template(found[3])
     rows = [re.split(r" {2,}", row.strip().removeprefix("@row ")) for row in rows]
-    return "".join(body.safe_substitute(dict(zip(names, words, strict=True))) for words in rows)
+    if any(len(words) != len(names) for words in rows):
+        raise ValueError(f"rows of @for {found[1]}")
+    return "".join(body.safe_substitute(dict(zip(names, words))) for words in rows)
 
 
 def argument(name, kind, objects):
