@@ -35,7 +35,8 @@ Configuration made_valid(Configuration c) {
     if (c[kTransport] == kSelf) {
         c[kRanks] = 0;
     }
-    if (c[kGroups] == kNodes && c[kOrder] != MP_COMM_ORDER_RANK) {
+    const bool shares_scales = is_scaled(c) && c[kWire] == 0; // of its gradients on the wire
+    if (c[kGroups] == kNodes && (c[kOrder] != MP_COMM_ORDER_RANK || shares_scales)) {
         c[kGroups] = kOneCopy;
     }
     if (group_ranks(c) == 0 || (c[kGroups] == kNodes && group_ranks(c) == 1)) {
