@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 KNOWN = ROOT / "scripts/limits.txt"
 FILE, FUNCTION, COLUMNS, SUBJECT = 400, 60, 130, 72
 BRACES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".zig"}
-OTHERS = {".py", ".jl", ".f90", ".sh", ".cmake"}
+OTHERS = {".py", ".jl", ".f90", ".f90.in", ".sh", ".cmake"}
 # Copies of released headers stay as they are; a page's frame holds its place.
 LEFT_OUT = re.compile(r"tests/abi/clients/.*/include/")
 BEGIN = "7fc2001"  # commits from here on
@@ -42,7 +42,8 @@ def braced_functions(source):
         if match[0] == "{":
             head = re.split(r"[;{}]", text[:match.start()])[-1]
             names_scope = re.search(r"\b(namespace|struct|class|enum|union|extern|impl|trait|mod|match)\b", head)
-            is_scope = ")" not in head or (names_scope and "(" not in head.split("\n")[-1])
+            is_value = re.search(r"\w$", head)  # Key{...}, in a table
+            is_scope = ")" not in head or is_value or (names_scope and "(" not in head.split("\n")[-1])
             inside = any(kind == "function" for kind, _, _ in stack)
             kind = "block" if inside else "scope" if is_scope else "function"
             name = re.findall(r"([\w~]+)\s*\(", head)
@@ -65,7 +66,8 @@ def too_long():
     found = {}
     for name in git("ls-files").splitlines():
         path = ROOT / name
-        if path.suffix not in BRACES | OTHERS or LEFT_OUT.match(name) or not path.is_file():
+        kind = ".f90.in" if name.endswith(".f90.in") else path.suffix
+        if kind not in BRACES | OTHERS or LEFT_OUT.match(name) or not path.is_file():
             continue
         source = path.read_text(encoding="utf-8")
         rows = source.splitlines()
@@ -74,8 +76,8 @@ def too_long():
         wide = sum(len(row) > COLUMNS for row in rows)
         if wide:
             found[f"{name} columns"] = wide
-        functions = braced_functions(source) if path.suffix in BRACES else []
-        functions = python_functions(source) if path.suffix == ".py" else functions
+        functions = braced_functions(source) if kind in BRACES else []
+        functions = python_functions(source) if kind == ".py" else functions
         for _, function, lines in functions:
             if lines > FUNCTION:
                 found[f"{name} {function}"] = max(lines, found.get(f"{name} {function}", 0))
