@@ -15,10 +15,10 @@
  *   DYNAMIC8      uint8, indices into a map of 256 values (bitsandbytes, torchao), blocks of 256: value = map[code] * scale,
  *                 scale = amax
  *   DYNAMIC4      uint8 with two indices, the even element's in the upper half; 16 values, blocks of 128
- *   COMPANDED8    uint8, blocks of 32 (FlashOptim). First moments and compensations: x = m / amax, y = 2x / (1 + |x|), the code is
- *                 127 y, halves up, in two's complement. Second moments: 255 sqrt(v) / sqrt(amax). The scale, 16 bits, is amax, of
- *                 second moments its root: fp16 from 2^-17 to 65504, elsewhere bf16 with the sign bit set, which no scale has.
- *                 FlashOptim has fp16 alone
+ *   COMPANDED8    uint8, blocks of 32 (FlashOptim). First moments and compensations: x = m / amax, y = 2x / (1 + |x|), the code
+ *                 is 127 y, halves up, in two's complement. Second moments: 255 sqrt(v) / sqrt(amax). The scale, 16 bits, is
+ *                 amax, of second moments its root: fp16 from 2^-17 to 65504, elsewhere bf16 with the sign bit set, which no
+ *                 scale has. FlashOptim has fp16 alone
  * The least scale is 2^-126 (torchao's amax is at least 1e-12; zeros have that here, too, but 0 in COMPANDED8 and in second
  * moments in DYNAMIC4, whose codes have no zero).
  * A second moment that is not zero is never coded as zero, which those libraries do. */

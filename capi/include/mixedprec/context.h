@@ -12,9 +12,10 @@
 
 #include "version.h"
 
-/* Levels of log messages. WARNING: a layer that falls back from its recipe, threads that cannot be bound, damaged checkpoints that are
- * passed over. INFO: threads and processor, skipped steps with the first gradient that is not finite, loss scales that move (on the
- * host: a device would have to be waited for), checkpoints saved and loaded. DEBUG: the implementation of each product of a layer. */
+/* Levels of log messages. WARNING: a layer that falls back from its recipe, threads that cannot be bound, damaged checkpoints
+ * that are passed over. INFO: threads and processor, skipped steps with the first gradient that is not finite, loss scales that
+ * move (on the host: a device would have to be waited for), checkpoints saved and loaded. DEBUG: the implementation of each
+ * product of a layer. */
 #define MP_LOG_ERROR 1   /* nothing yet: failures are statuses */
 #define MP_LOG_WARNING 2 /* the default */
 #define MP_LOG_INFO 3    /* and all of WARNING */

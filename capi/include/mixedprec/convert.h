@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Casts and quantizers on the caller's memory; tensor.h and quant.h have them on tensors. value = code * scale_inv: what is stored
- * beside codes is always the factor that turns them into values. */
+ * Casts and quantizers on the caller's memory; tensor.h and quant.h have them on tensors. value = code * scale_inv: what is
+ * stored beside codes is always the factor that turns them into values. */
 #ifndef MIXEDPREC_CONVERT_H
 #define MIXEDPREC_CONVERT_H
 
 #include "status.h"
 
 /* mp_cast_desc.flags: overflow and infinity become the largest finite value. fp8 targets saturate unless
- * MP_CAST_NO_SATURATE is set; fp16 and bf16 overflow to infinity unless MP_CAST_SATURATE is set. In fp32 nothing overflows, and an
- * infinity stays one under either flag. */
+ * MP_CAST_NO_SATURATE is set; fp16 and bf16 overflow to infinity unless MP_CAST_SATURATE is set. In fp32 nothing overflows, and
+ * an infinity stays one under either flag. */
 #define MP_CAST_SATURATE 1u
 #define MP_CAST_NO_SATURATE 2u /* fp8: overflow becomes infinity, or NaN in E4M3 */
 

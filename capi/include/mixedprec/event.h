@@ -40,7 +40,8 @@ MP_API mp_status mp_queue_wait_event(mp_queue* queue, mp_event* event);
 
 /** Whether the event has been reached. Does not block.
  * @param[in] event  the event; one that was never recorded has been reached
- * @returns MP_STATUS_OK when it has; MP_STATUS_NOT_READY when not; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; vendor codes
+ * @returns MP_STATUS_OK when it has; MP_STATUS_NOT_READY when not; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; vendor
+ *          codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_event_test(mp_event* event);

@@ -40,7 +40,8 @@
  * writes to its memory (see MP_LINEAR_CACHE_WEIGHT). Its scale is made of its own amax then, under delayed scaling too.
  * Keeps nothing in forward, as MP_LINEAR_INFERENCE; gives dx alone. */
 #define MP_LINEAR_FROZEN 16u
-/* forward keeps a copy of x also where it has the recipe's dtype already, and no reference: x may change or go before backward. */
+/* forward keeps a copy of x also where it has the recipe's dtype already, and no reference: x may change or go before
+ * backward. */
 #define MP_LINEAR_COPY_INPUT 32u
 
 /* The operands of a layer's products. */
@@ -103,8 +104,9 @@ MP_BEGIN_DECLS
  * @param[in]  weight   [out, in]; fp32, fp16, bf16 or quantized
  * @param[in]  bias     [out], fp32, fp16 or bf16; NULL for none
  * @param[out] out      the new layer
- * @returns MP_STATUS_OK; MP_STATUS_WARNING where its sizes keep it in high precision under an fp8 recipe (the layer is made); MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
- *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, recipe); MP_STATUS_UNSUPPORTED
+ * @returns MP_STATUS_OK; MP_STATUS_WARNING where its sizes keep it in high precision under an fp8 recipe (the layer is made);
+ *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE;
+ *          MP_STATUS_INVALID_ARGUMENT (device, recipe); MP_STATUS_UNSUPPORTED
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe,
@@ -139,8 +141,9 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
                                     mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
 /** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
- * call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and monitors are called where their step has come. Call it once a step after
- * the optimizer, whichever the recipe. Enqueues; blocks where a monitor is called, and with `comm`.
+ * call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and
+ * monitors are called where their step has come. Call it once a step after the optimizer, whichever the recipe. Enqueues;
+ * blocks where a monitor is called, and with `comm`.
  *
  * Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
  * scales move on, unless gemm.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
@@ -236,9 +239,9 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
- * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it; MP_STATUS_WARNING, once, where a second gradient
- *          begins, or one is added after an optimizer has changed the weight (which the host looks at), without mp_linear_end_step
- *          under delayed scales or cached weights; once, where a micro-batch is added into
+ * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it; MP_STATUS_WARNING, once, where a second
+ *          gradient begins, or one is added after an optimizer has changed the weight (which the host looks at), without
+ *          mp_linear_end_step under delayed scales or cached weights; once, where a micro-batch is added into
  *          a quantized dw, whose sums are rounded to a code's few bits each time (grad.dtype chooses a wider one)
  * @threads B
  * @since 0.2 */

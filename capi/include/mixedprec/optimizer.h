@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_optimizer: parameters by name, in groups with their own rule and hyperparameters, with states of the library's in the formats
- * of a recipe. The step is that of step.h, which has its arithmetic, with the same bits. sharding.h has it for ranks, checkpoint.h
- * its files, watch.h what looks after it. */
+ * mp_optimizer: parameters by name, in groups with their own rule and hyperparameters, with states of the library's in the
+ * formats of a recipe. The step is that of step.h, which has its arithmetic, with the same bits. sharding.h has it for ranks,
+ * checkpoint.h its files, watch.h what looks after it. */
 #ifndef MIXEDPREC_OPTIMIZER_H
 #define MIXEDPREC_OPTIMIZER_H
 
@@ -120,11 +120,12 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * the layers of mp_optimizer_set_linears, and calls their monitors.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
- * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale. Optimizers may share it: each skips by
- *                       its own gradients, in any order
+ * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale. Optimizers may share it: each
+ *                       skips by its own gradients, in any order
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
- *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes
- *          MP_STATUS_WARNING, once: no parameters; an eps of 0 (elements whose gradients were all 0 become NaN); two steps with one scaler without mp_scaler_update
+ *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes;
+ *          MP_STATUS_WARNING, once: no parameters; an eps of 0 (elements whose gradients were all 0 become NaN); two steps with
+ *          one scaler without mp_scaler_update
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);
@@ -138,8 +139,8 @@ MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_
 MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue);
 
 /** Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
- * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own agreement,
- * without a message more: in place of mp_linear_end_step, with the same bits. A skipped step (a gradient that is
+ * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own
+ * agreement, without a message more: in place of mp_linear_end_step, with the same bits. A skipped step (a gradient that is
  * not finite) moves delayed scales on as any other, as in Transformer Engine, where an amax that is not finite itself
  * changes nothing; a step that fails in or before its agreement moves nothing, and the amaxes wait for the next one.
  * Replaces the layers named before. The optimizer keeps them alive. Blocks where ranks share it: every rank then names as
@@ -183,8 +184,8 @@ MP_API mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, dou
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_enabled(mp_optimizer* optimizer, int32_t group, int32_t enabled);
 
-/** The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share the
- * optimizer, the same on each.
+/** The norm that gradients are clipped to from the next step on, instead of mp_optimizer_desc.max_grad_norm. Where ranks share
+ * the optimizer, the same on each.
  * @param[in] optimizer      the optimizer
  * @param[in] max_grad_norm  of the unscaled gradients; 0: no clipping
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT
@@ -242,11 +243,11 @@ MP_API mp_status mp_optimizer_get_grad_norm_tensor(mp_optimizer* optimizer,
 MP_API mp_status mp_optimizer_get_found_inf_tensor(mp_optimizer* optimizer,
                                                    mp_tensor** out) MP_MUST_CHECK;
 
-/** Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same model:
- * tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks one
- * after another, in double, and those of the ranks are summed as chunks of one rank would be. Beside mp_optimizer_create_sharded this
- * is another communicator, of ranks that do not share parameters. Implies MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of
- * before the step is not asked for: mp_scaler_combine.
+/** Has the norm and the check for finite gradients cover the ranks of a communicator, which hold other parameters of the same
+ * model: tensor or pipeline parallelism. They then clip alike and skip alike. Every rank's sum of squares is made of its chunks
+ * one after another, in double, and those of the ranks are summed as chunks of one rank would be. Beside
+ * mp_optimizer_create_sharded this is another communicator, of ranks that do not share parameters. Implies
+ * MP_OPTIMIZER_CHECK_FINITE. A scaler's own found_inf of before the step is not asked for: mp_scaler_combine.
  * @param[in] optimizer  the optimizer
  * @param[in] comm       kept alive; one message of 16 bytes a rank in every step; NULL: this rank's parameters alone. A
  *                       guard, and the loss that it watches, must be the same on all: MP_STATUS_RANK_MISMATCH otherwise

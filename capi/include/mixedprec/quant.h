@@ -85,8 +85,8 @@ MP_API mp_status mp_tensor_get_scales(const mp_tensor* tensor, mp_tensor** out) 
 
 /* ---- The explicit way: codes and scales of the caller's */
 
-/** Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of memory
- * holds for all three pieces.
+/** Makes a quantized tensor over the caller's memory, with the codes and scales that are there. What mp_tensor_wrap says of
+ * memory holds for all three pieces.
  * @param[in]  context    the context
  * @param[in]  desc       as for mp_tensor_create_quantized
  * @param[in]  quant      NULL: one scale for the tensor

@@ -82,8 +82,8 @@ MP_BEGIN_DECLS
 MP_API mp_status mp_recipe_create(mp_context* context, const char* name,
                                   mp_recipe** out) MP_MUST_CHECK;
 
-/** The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on the
- * context's device. Give the same values as mp_param_desc.init_fp32 too, so that a master weight or a compensation has what
+/** The weight that a recipe wants, from its values in fp32: a tensor of its weight.dtype, quantized where that has a scale, on
+ * the context's device. Give the same values as mp_param_desc.init_fp32 too, so that a master weight or a compensation has what
  * rounding them loses. Blocks.
  * @param[in]  context  the context
  * @param[in]  recipe   the recipe
@@ -99,8 +99,8 @@ MP_API mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* r
                                          mp_tensor** out) MP_MUST_CHECK;
 
 /** The weight of an fp8 layer as the codes that its products take, with one scale: what a sharded optimizer gathers under
- * weight.gather.codes, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values as
- * mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
+ * weight.gather.codes, a byte an element. Its owner keeps the exact numbers of its slice, in weight.dtype: give the same values
+ * as mp_param_desc.init_fp32. A layer over such a weight keeps no copy of it between forward and backward. Blocks.
  * @param[in]  context  the context
  * @param[in]  recipe   the recipe, with one scale for a weight (gemm.scaling "delayed" or "tensorwise")
  * @param[in]  ndim     0..MP_MAX_DIMS

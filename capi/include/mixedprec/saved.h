@@ -54,8 +54,9 @@ MP_API mp_status mp_saved_create(mp_linear* linear, mp_saved** out) MP_MUST_CHEC
  * @param[in] x       [rows, in]. Where it has the format of the weight gradient already, a reference to it is kept, unless
  *                    `saved` has memory of the caller's
  * @param[in] y       written; [rows, out]
- * @param[in] saved   of this layer; NULL: nothing is kept, and nothing counted: an evaluation leaves delayed scales and statistics
- *                    alone. A backward of dx alone that follows without `saved` counts the amax of the last such forward
+ * @param[in] saved   of this layer; NULL: nothing is kept, and nothing counted: an evaluation leaves delayed scales and
+ *                    statistics alone. A backward of dx alone that follows without `saved` counts the amax of the last such
+ *                    forward
  * @param[in] flags   0, MP_FORWARD_DROP or MP_FORWARD_RECOMPUTE
  * @returns as mp_linear_forward; MP_STATUS_INVALID_ARGUMENT also for another layer's `saved`, for flags without it, and for
  *          memory of mp_saved_set_memory that is too small or that x, y or the weight has a part of;
@@ -156,7 +157,8 @@ MP_API mp_status mp_linear_get_operand_format(const mp_linear* linear, int32_t p
                                               mp_quant_desc* quant);
 
 /** Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
- * counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to mp_linear_set_weight_codes.
+ * counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to
+ * mp_linear_set_weight_codes.
  * @param[in] linear   the layer
  * @param[in] queue    NULL: the default queue
  * @param[in] product  MP_PRODUCT_*

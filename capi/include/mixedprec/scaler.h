@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mp_scaler: the loss scale and the rule that moves it. Multiply the loss by mp_scaler_get_scale(), run backward,
  * hand the scaler to the optimizer's step (which divides the gradients, checks that they are finite, and
- * skips the step if not), then mp_scaler_update(). Several optimizers may share a scaler: each skips by its own gradients, whichever
- * steps first, and one update after all of them backs off if any overflowed (torch.amp's rule). What the caller finds itself
- * (mp_scaler_check_pointers, found_inf written while it is 0) skips every step until the update.
+ * skips the step if not), then mp_scaler_update(). Several optimizers may share a scaler: each skips by its own gradients,
+ * whichever steps first, and one update after all of them backs off if any overflowed (torch.amp's rule). What the caller finds
+ * itself (mp_scaler_check_pointers, found_inf written while it is 0) skips every step until the update.
  *
  * The union of four published rules, each a preset of mp_scaler_desc_preset:
  *                init   growth/backoff  interval  hysteresis  min  max    growth comes with the
@@ -109,7 +109,8 @@ MP_API void mp_scaler_destroy(mp_scaler* scaler);
 /* ---- The explicit way: loops without mp_optimizer, numbers that stay on the device, ranks */
 
 /** Looks whether gradients in the caller's own memory are finite; for loops without mp_optimizer. Adds to
- * found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call returns.
+ * found_inf until the next update: every step until then is skipped. Enqueues; on the host the memory is read before the call
+ * returns.
  * @param[in] scaler    the scaler
  * @param[in] queue     NULL: the default queue
  * @param[in] count     number of arrays
@@ -124,8 +125,8 @@ MP_API mp_status mp_scaler_check_pointers(mp_scaler* scaler, mp_queue* queue, in
                                           const void* const* grads, const int32_t* dtypes,
                                           const int64_t* elements);
 
-/** The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the device
- * without waiting. 1 of a scaler of kind MP_SCALER_NONE.
+/** The loss scale in device memory: one fp32 element that shares the scaler's memory, for losses that are multiplied on the
+ * device without waiting. 1 of a scaler of kind MP_SCALER_NONE.
  * @param[in]  scaler  the scaler, kept alive
  * @param[out] out     a new handle on it
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
@@ -141,8 +142,8 @@ MP_API mp_status mp_scaler_get_scale_tensor(mp_scaler* scaler, mp_tensor** out) 
  * @since 0.2 */
 MP_API mp_status mp_scaler_get_found_inf_tensor(mp_scaler* scaler, mp_tensor** out) MP_MUST_CHECK;
 
-/** found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that hold other
- * parameters. One small message. Blocks.
+/** found_inf becomes 1 where it is on any rank, before mp_scaler_update; for loops without mp_optimizer, and for ranks that
+ * hold other parameters. One small message. Blocks.
  * @param[in] scaler  the scaler
  * @param[in] queue   NULL: the default queue
  * @param[in] comm    the ranks

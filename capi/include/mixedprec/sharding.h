@@ -13,9 +13,9 @@
  *                            agreement: one small message; whoever differs or cannot go on stops the step on every rank
  *                            apply: each rank updates its slices
  *                            publish: every rank gets the new weights (stage 1 and 2)
- * What a port to stage 1 needs is what it has without ranks, and two calls: mp_comm_create_mpi (or another of comm.h) and, in place
- * of mp_optimizer_create, mp_optimizer_create_sharded with `sharding` NULL. Parameters are added whole, and each rank computes
- * its gradients into the tensors it has; the first mp_optimizer_step cuts, and every step sums, updates and publishes.
+ * What a port to stage 1 needs is what it has without ranks, and two calls: mp_comm_create_mpi (or another of comm.h) and, in
+ * place of mp_optimizer_create, mp_optimizer_create_sharded with `sharding` NULL. Parameters are added whole, and each rank
+ * computes its gradients into the tensors it has; the first mp_optimizer_step cuts, and every step sums, updates and publishes.
  * mp_optimizer_grad_ready may follow where a gradient is complete, so that it travels during backward. All else here may be
  * ignored: acquire and gather do nothing in stage 1, end_microbatch is for the orders TREE and EXACT with several slots a
  * rank, and each member of mp_sharding_desc may stay 0.
@@ -32,9 +32,9 @@
  * groups. For that, EXACT, and TREE where a group's slots are not a power of two, send each contribution to every
  * group's owner instead: a group's worth of bytes for each group.
  * The wire's type rounds each contribution once; sums are never rounded. Where the recipe's weight.gather.dtype is
- * narrower than the weights, as bf16_mixed's is, their owner keeps them exactly, and every rank, the owner too and also one alone,
- * computes with what was gathered. Parameters of one dimension (norms, biases) are gathered as they are kept. Embeddings are matrices,
- * and rounded: set the key to the weights' type where they must not be. */
+ * narrower than the weights, as bf16_mixed's is, their owner keeps them exactly, and every rank, the owner too and also one
+ * alone, computes with what was gathered. Parameters of one dimension (norms, biases) are gathered as they are kept. Embeddings
+ * are matrices, and rounded: set the key to the weights' type where they must not be. */
 #ifndef MIXEDPREC_SHARDING_H
 #define MIXEDPREC_SHARDING_H
 
@@ -173,8 +173,8 @@ MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
 MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
 
 /** All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
- * zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing without sharding. Enqueues; blocks for
- * buckets that leave.
+ * zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing
+ * without sharding. Enqueues; blocks for buckets that leave.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @returns as mp_optimizer_grad_ready

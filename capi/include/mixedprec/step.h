@@ -77,8 +77,8 @@ typedef struct mp_optimizer_stats {
 #define MP_OPTIMIZER_STATS_INIT                                                                    \
     { sizeof(mp_optimizer_stats), 0, 0, 0, 0.0, 0.0, 0, 0.0, 0.0 }
 
-/** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. On an accelerator that is its own memory, or pinned
- * host memory that it reaches (states that are not on the device, zero-copy). What is left zero is not there.
+/** One array of parameters in the caller's memory, for mp_optimizer_step_pointers. On an accelerator that is its own memory, or
+ * pinned host memory that it reaches (states that are not on the device, zero-copy). What is left zero is not there.
  *
  *               elements                  codes with one scale, which the step renews, but not the gradient's
  * param         fp32, fp16, bf16          fp16, fp8_e4m3
@@ -91,8 +91,8 @@ typedef struct mp_step_slot {
     uint32_t flags;       /* 0 */
     int64_t count;        /* elements */
     uint64_t uid;         /* names the parameter to stochastic rounding */
-    /* Where this slot's element 0 lies in the whole parameter; a multiple of 8. Stochastic rounding of a slice then gives the bits
-     * of the whole. States in blocks are the whole's too where slices begin with a block. */
+    /* Where this slot's element 0 lies in the whole parameter; a multiple of 8. Stochastic rounding of a slice then gives the
+     * bits of the whole. States in blocks are the whole's too where slices begin with a block. */
     int64_t first_element;
     /* The weight. Its amax is that of the new weight as stored; not beside a scale, which is made of it. No other has one. */
     mp_array param;
@@ -133,12 +133,12 @@ typedef struct mp_step_args {
     /* Hyperparameters by name, in place of zeros above; here 0 is 0, and gives way to a number above that is not. NULL where
      * hyper_count is 0. */
     const mp_hyper* hypers;
-    /* Steps taken so far, one number in the context's device memory, or NULL. t is one more; a step that is taken adds 1, a skipped
-     * one does not. So nobody waits to learn it. step is then left at 0 or 1. Below 0: refused on the host, elsewhere the
-     * step is skipped. */
+    /* Steps taken so far, one number in the context's device memory, or NULL. t is one more; a step that is taken adds 1, a
+     * skipped one does not. So nobody waits to learn it. step is then left at 0 or 1. Below 0: refused on the host, elsewhere
+     * the step is skipped. */
     int64_t* step_pointer;
-    /* In the context's device memory, or NULL: all hyperparameters of the rule, in the order of mp_rule_get_hyper, which replace the
-     * numbers above. They are not checked. Not with lr_pointer. */
+    /* In the context's device memory, or NULL: all hyperparameters of the rule, in the order of mp_rule_get_hyper, which
+     * replace the numbers above. They are not checked. Not with lr_pointer. */
     const double* hyper_pointer;
     /* One element in the context's device memory, or NULL: a factor for the gradients, of a clip of the caller's */
     const float* grad_mul_pointer;
@@ -162,14 +162,15 @@ MP_BEGIN_DECLS
  * @param[in]  slots       the arrays; what the step writes may share no memory with any other array or number of the call.
  *                         Slots may share one param.amax
  * @param[in]  slot_count  how many
- * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale. Of several calls with one scaler each
- *                         skips by its own gradients: where all arrays are to be skipped together, mp_scaler_check_pointers first
+ * @param[in]  scaler      its scale is divided out and its found_inf is set; NULL: no loss scale. Of several calls with one
+ *                         scaler each skips by its own gradients: where all arrays are to be skipped together,
+ *                         mp_scaler_check_pointers first
  * @param[out] stats       what happened; NULL: not wanted. Blocks when not NULL
  * @returns as mp_optimizer_step; at step 1 (on the host by step_pointer, where there is one) MP_STATUS_WARNING where lr is 0
- *          without a name, where bf16 second moments rounded to nearest cannot decrease at this beta2, where second moments are fp16, where eps is 0, or where
- *          slots share the random bits of stochastic rounding (the same elements of one uid); MP_STATUS_INVALID_DTYPE;
- *          MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count, a pointer that is NULL or not aligned to its
- *          element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
+ *          without a name, where bf16 second moments rounded to nearest cannot decrease at this beta2, where second moments are
+ *          fp16, where eps is 0, or where slots share the random bits of stochastic rounding (the same elements of one uid);
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (a hyperparameter, a negative count, a pointer that is NULL or
+ *          not aligned to its element, arrays that overlap); MP_STATUS_STRUCT_TOO_NEW
  * @threads A, as long as no two calls share memory or a scaler
  * @since 0.2 */
 MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue,
@@ -179,8 +180,8 @@ MP_API mp_status mp_optimizer_step_pointers(mp_context* context, mp_queue* queue
 
 /* ---- The explicit way: the same step prepared once */
 
-/** Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and a count of
- * steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
+/** Prepares the same step once, for loops that must not allocate or wait, and for captures in a graph: tables of the slots and
+ * a count of steps are in device memory from now on. The slots' memory stays the caller's and must outlive the plan. Blocks.
  * @param[in]  context     the context whose device the memory is on
  * @param[in]  args        hyperparameters; step is t of the first run
  * @param[in]  slots       the arrays, as for mp_optimizer_step_pointers

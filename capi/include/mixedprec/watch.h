@@ -53,8 +53,8 @@ typedef struct mp_step_record {
     { sizeof(mp_step_record), 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0 }
 
 /** Skips steps that stand out from now on. Gradients are then read once before each step, as for clipping. What the last
- * guard has seen, here or in the checkpoint that was loaded, stays in the window. Where ranks share the optimizer all give the same; one that does not is named in the
- * next step. Blocks.
+ * guard has seen, here or in the checkpoint that was loaded, stays in the window. Where ranks share the optimizer all give the
+ * same; one that does not is named in the next step. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      that of the steps; NULL: the default queue
  * @param[in] desc       the bounds, one of them at least; NULL: no guard
