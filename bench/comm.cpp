@@ -2,8 +2,8 @@
 // mixedprec_comm_bench [--ranks N] [--repeats N]       thread ranks
 // mpirun -n N mixedprec_comm_bench --mpi [--repeats N] ranks of MPI
 // all_to_all, all_gather, and a reduce-scatter of fp32 with the all-gather of its sums, of 4 MB and 256 MB on each rank,
-// beside what the same bytes take by memcpy on all ranks at once and, over MPI, by MPI's own calls. Each repetition measures all of them in turn; the time is the
-// slowest rank's, the best repetition counts. One JSON row a case.
+// beside what the same bytes take by memcpy on all ranks at once and, over MPI, by MPI's own calls. Each repetition measures
+// all of them in turn; the time is the slowest rank's, the best repetition counts. One JSON row a case.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

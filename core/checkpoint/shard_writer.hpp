@@ -20,8 +20,8 @@ struct ShardTensor {
     const LocalSlice* slice = nullptr;
 };
 
-// Creates the file in an open directory, where it must not exist, and returns its size and checksums with everything on the disk. A failed sync
-// or close is final: nothing is tried again.
+// Creates the file in an open directory, where it must not exist, and returns its size and checksums with everything on the
+// disk. A failed sync or close is final: nothing is tried again.
 StoredFile write_shard(system::FileTable& files, int32_t directory, const std::string& name,
                        const std::vector<ShardTensor>& tensors, const Metadata& metadata,
                        int64_t chunk_bytes, const Progress& progress);

@@ -94,9 +94,9 @@ struct PackOptions {
         nullptr; // a scale that all ranks have agreed on; WireScale::tensor
 };
 
-// Enqueues: count elements of the source, numbers or codes with one scale, from `first` on, into wire_bytes(count, format) bytes. What is not finite stays
-// so: bf16 and fp16 keep it (and overflow to infinity), fp8 makes it a NaN or an infinity, or a NaN of its
-// block's scale.
+// Enqueues: count elements of the source, numbers or codes with one scale, from `first` on, into wire_bytes(count, format)
+// bytes. What is not finite stays so: bf16 and fp16 keep it (and overflow to infinity), fp8 makes it a NaN or an infinity, or a
+// NaN of its block's scale.
 void pack(Stream& stream, const ArrayRef& source, int64_t first, int64_t count,
           const Format& format, void* wire, const PackOptions& options = {});
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// quantize as Kokkos kernels: a team for each block, or for each block of elements of a matrix with one scale. The scale of a whole
-// matrix is found by kernels of their own before and after, so that nobody waits for the device. Only the device knows whether a
-// slot is warm; if so, the one that looks for the amax ends at once.
+// quantize as Kokkos kernels: a team for each block, or for each block of elements of a matrix with one scale. The scale of a
+// whole matrix is found by kernels of their own before and after, so that nobody waits for the device. Only the device knows
+// whether a slot is warm; if so, the one that looks for the amax ends at once.
 #pragma once
 
 #include "kernels/amax.hpp"
@@ -12,8 +12,8 @@
 
 namespace mp::kernels {
 
-// What a kernel is handed of a QuantizeOne: no more than it reads, part by part. (Handed the arrays whole, nvcc 13.0 makes a fifth
-// more instructions of an element.)
+// What a kernel is handed of a QuantizeOne: no more than it reads, part by part. (Handed the arrays whole, nvcc 13.0 makes a
+// fifth more instructions of an element.)
 struct QuantizeParts {
     explicit QuantizeParts(const QuantizeOne& one)
         : source(one.source.elements()), rows(one.source.rows), columns(one.source.columns),

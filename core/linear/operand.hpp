@@ -17,8 +17,8 @@ bool is_rounded_to(const Tensor& tensor, const Format& format) noexcept;
 // Whether one operation makes both formats of the tensor.
 bool is_read_once(const Tensor& tensor, const Format& one, const Format& other) noexcept;
 
-// Memory for a matrix in some format that outlives the call. Grows, never shrinks; or is lent by the caller. What a captured graph
-// has used stays as long as this: a replay uses it again.
+// Memory for a matrix in some format that outlives the call. Grows, never shrinks; or is lent by the caller. What a captured
+// graph has used stays as long as this: a replay uses it again.
 class OperandMemory {
   public:
     // Of lent memory: elements, then scales.

@@ -17,9 +17,10 @@ class NormGroup {
     explicit NormGroup(std::shared_ptr<comm::Communicator> comm) : comm_(std::move(comm)) {}
     [[nodiscard]] bool exists() const noexcept { return comm_ != nullptr; }
 
-    // Collective: given the sums of squares of this rank's chunks, each rank's sum in the order of ranks. A rank adds its chunks one
-    // after another; those of parameters that count elsewhere are only looked at for what is not finite. `own` empty: this
-    // rank cannot go on, and all skip. `guard`: StepGuard::hash(); where ranks differ in it all throw rank_mismatch.
+    // Collective: given the sums of squares of this rank's chunks, each rank's sum in the order of ranks. A rank adds its
+    // chunks one after another; those of parameters that count elsewhere are only looked at for what is not finite. `own`
+    // empty: this rank cannot go on, and all skip. `guard`: StepGuard::hash(); where ranks differ in it all throw
+    // rank_mismatch.
     [[nodiscard]] std::vector<double> sums(const std::vector<double>& own,
                                            const std::vector<bool>& counts_elsewhere,
                                            uint64_t guard) const;

@@ -10,10 +10,10 @@
 
 namespace mp::optim {
 
-// The rule's states by their names ("exp_avg" and "exp_avg_sq"); "compensation"; "fp32_param": the weight that the optimizer updates, with all the
-// bits it has: the master weight, the parameter and its remainder, or the sum of parameter and compensation.
-// `destination` is fp32, fp16 or bf16 and has the states' count. Throws unknown_name where there is no such state;
-// `owner` is the parameter's name for that. Waits.
+// The rule's states by their names ("exp_avg" and "exp_avg_sq"); "compensation"; "fp32_param": the weight that the optimizer
+// updates, with all the bits it has: the master weight, the parameter and its remainder, or the sum of parameter and
+// compensation. `destination` is fp32, fp16 or bf16 and has the states' count. Throws unknown_name where there is no such
+// state; `owner` is the parameter's name for that. Waits.
 void read_values(Stream& stream, const ParamStates& states, const ArrayRef& param,
                  const std::string& name, const TensorRef& destination, const std::string& owner);
 

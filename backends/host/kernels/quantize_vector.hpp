@@ -319,8 +319,8 @@ MP_ISA_INLINE void move_columns(DType to, const void* source, const uint16_t* mo
     }
 }
 
-// To E4M3, E5M2 or, a byte each, E2M1. False, with nothing gathered, where something was not finite: what was written then means nothing.
-// Who gathers nothing knows that all is finite.
+// To E4M3, E5M2 or, a byte each, E2M1. False, with nothing gathered, where something was not finite: what was written then
+// means nothing. Who gathers nothing knows that all is finite.
 MP_ISA_INLINE bool quantize_vector(DType from, DType to, Gather gather, const void* source, int n,
                                    const float* factor, int64_t width, int64_t before,
                                    unsigned char* codes, numerics::QuantStats& stats) {

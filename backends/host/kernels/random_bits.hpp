@@ -176,7 +176,8 @@ MP_ISA_INLINE void fill_random(const numerics::SrKey& key, uint32_t tag, int64_t
     }
 }
 
-// Bits of n <= kTile elements from first_element on, a multiple of 8. `bits` has room for whole tiles, so the last blocks may be computed in vain. Types other than bf16 take 32 bits an element.
+// Bits of n <= kTile elements from first_element on, a multiple of 8. `bits` has room for whole tiles, so the last blocks may
+// be computed in vain. Types other than bf16 take 32 bits an element.
 MP_ISA_FUNCTION inline void random_tile(DType dtype, const numerics::SrKey& key,
                                         numerics::Purpose purpose, int64_t first_element, int n,
                                         TileBits& bits) {
