@@ -9,7 +9,8 @@ include_guard(GLOBAL)
 
 # One sentence for everything that must be there and is not.
 function(_mp_missing what debian)
-    message(FATAL_ERROR "${what} was not found. Install it (Debian: ${debian}; scripts/setup.sh installs all that is needed), or add its prefix to CMAKE_PREFIX_PATH.${ARGN}")
+    message(FATAL_ERROR "${what} was not found. Install it (Debian: ${debian}; scripts/setup.sh installs all that is needed), "
+        "or add its prefix to CMAKE_PREFIX_PATH.${ARGN}")
 endfunction()
 
 set(MP_SUMMARY "" CACHE INTERNAL "Lines of the summary")
@@ -72,7 +73,8 @@ if(wanted)
     find_library(MP_ONEDNN_LIBRARY dnnl)
     mark_as_advanced(MP_ONEDNN_INCLUDE_DIR MP_ONEDNN_LIBRARY)
     if(EXISTS "${MP_ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h")
-        file(STRINGS "${MP_ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h" _mp_lines REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
+        file(STRINGS "${MP_ONEDNN_INCLUDE_DIR}/oneapi/dnnl/dnnl_version.h" _mp_lines
+            REGEX "define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
         string(REGEX REPLACE "[^0-9;]+" "" _mp_lines "${_mp_lines}")
         string(REPLACE ";" "." _mp_onednn_detail "${_mp_lines}")
         # Version 3 has dropped functions of version 2.
@@ -145,7 +147,8 @@ endif()
 mp_decide(TOOLS "CLI11_FOUND" "CLI11 ${CLI11_VERSION}" "CLI11 2.1 or newer" "libcli11-dev" "there is no mixedprec_train")
 
 if(MIXEDPREC_ENABLE_TESTS)
-    set(MIXEDPREC_GTEST_SOURCE_DIR "" CACHE PATH "GoogleTest's sources, to build instead of taking the installed one: for another processor")
+    set(MIXEDPREC_GTEST_SOURCE_DIR "" CACHE PATH
+        "GoogleTest's sources, to build instead of taking the installed one: for another processor")
     if(MIXEDPREC_GTEST_SOURCE_DIR)
         set(INSTALL_GTEST OFF CACHE BOOL "" FORCE)
         set(BUILD_GMOCK OFF CACHE BOOL "" FORCE)
@@ -162,7 +165,8 @@ if(MIXEDPREC_ENABLE_TESTS)
     endif()
     find_package(Python3 QUIET COMPONENTS Interpreter)
     if(NOT Python3_Interpreter_FOUND)
-        _mp_missing("python3, which runs the layering and ABI checks," "python3" " Or configure with -DMIXEDPREC_ENABLE_TESTS=OFF.")
+        _mp_missing("python3, which runs the layering and ABI checks," "python3"
+            " Or configure with -DMIXEDPREC_ENABLE_TESTS=OFF.")
     endif()
     # Their tests say by themselves that they are skipped.
     foreach(_mp_row "rust;cargo;cargo rustc" "julia;julia;julia of Debian 11" "fortran;gfortran;gfortran")

@@ -11,12 +11,17 @@
 # Sources and builds are kept in MIXEDPREC_CACHE_DIR and shared by all presets; a later configure only reads a stamp.
 include_guard(GLOBAL)
 
-set(MIXEDPREC_KOKKOS auto CACHE STRING "Where Kokkos comes from: auto, external (find_package only) or bundled (pinned source only)")
+set(MIXEDPREC_KOKKOS auto CACHE STRING
+    "Where Kokkos comes from: auto, external (find_package only) or bundled (pinned source only)")
 set_property(CACHE MIXEDPREC_KOKKOS PROPERTY STRINGS auto external bundled)
 set(MIXEDPREC_KOKKOS_SOURCE_DIR "" CACHE PATH "A Kokkos source folder to build instead of fetching the pinned one")
-set(MIXEDPREC_KOKKOS_CUDA_ROOT "" CACHE PATH "Prefix of an installed static Kokkos with Cuda, used by the CUDA module instead of building one; it should have cmake/kokkos-4.7.0-cuda.patch")
-set(MIXEDPREC_KOKKOS_HIP_ROOT "" CACHE PATH "Prefix of an installed static Kokkos with HIP, used by the HIP module instead of building one")
-set(MIXEDPREC_CACHE_DIR "${PROJECT_SOURCE_DIR}/.cache" CACHE PATH "Folder for fetched sources and their builds, shared by all build folders")
+set(MIXEDPREC_KOKKOS_CUDA_ROOT "" CACHE PATH
+    "Prefix of an installed static Kokkos with Cuda, used by the CUDA module instead of building one; \
+it should have cmake/kokkos-4.7.0-cuda.patch")
+set(MIXEDPREC_KOKKOS_HIP_ROOT "" CACHE PATH
+    "Prefix of an installed static Kokkos with HIP, used by the HIP module instead of building one")
+set(MIXEDPREC_CACHE_DIR "${PROJECT_SOURCE_DIR}/.cache" CACHE PATH
+    "Folder for fetched sources and their builds, shared by all build folders")
 
 set(_mp_kokkos_min 4.5)
 set(_mp_kokkos_pinned 4.7.0)
@@ -25,10 +30,13 @@ set(_mp_kokkos_here "${CMAKE_CURRENT_LIST_DIR}")
 # An imported target from an installation prefix. Not by find_package: Kokkos's package defines Kokkos::kokkos, and a
 # build with CUDA needs two of them.
 function(_mp_kokkos_import target prefix)
-    find_library(_mp_core kokkoscore PATHS "${prefix}/lib" "${prefix}/lib64" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
-    find_library(_mp_containers kokkoscontainers PATHS "${prefix}/lib" "${prefix}/lib64" NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
+    find_library(_mp_core kokkoscore PATHS "${prefix}/lib" "${prefix}/lib64"
+        NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
+    find_library(_mp_containers kokkoscontainers PATHS "${prefix}/lib" "${prefix}/lib64"
+        NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH NO_CACHE)
     if(NOT _mp_core OR NOT _mp_containers)
-        message(FATAL_ERROR "Kokkos: ${prefix} holds no libkokkoscore and libkokkoscontainers. Delete that folder and configure again.")
+        message(FATAL_ERROR "Kokkos: ${prefix} holds no libkokkoscore and libkokkoscontainers. "
+            "Delete that folder and configure again.")
     endif()
     add_library(${target} INTERFACE IMPORTED GLOBAL)
     set_target_properties(${target} PROPERTIES
@@ -65,12 +73,14 @@ function(_mp_kokkos_find_external out why)
     endif()
     get_target_property(type Kokkos::kokkoscore TYPE)
     if(NOT type STREQUAL "STATIC_LIBRARY" AND NOT MIXEDPREC_KOKKOS STREQUAL "external")
-        set(${why} "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} is a shared library (MIXEDPREC_KOKKOS=external accepts it)" PARENT_SCOPE)
+        set(${why} "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} is a shared library (MIXEDPREC_KOKKOS=external accepts it)"
+            PARENT_SCOPE)
         return()
     endif()
     _mp_kokkos_links_into_shared(pic)
     if(NOT pic)
-        set(${why} "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} cannot be linked into a shared library (build it with -fPIC)" PARENT_SCOPE)
+        set(${why} "Kokkos ${Kokkos_VERSION} in ${Kokkos_DIR} cannot be linked into a shared library (build it with -fPIC)"
+            PARENT_SCOPE)
         return()
     endif()
     set_target_properties(Kokkos::kokkos Kokkos::kokkoscore PROPERTIES IMPORTED_GLOBAL TRUE)
@@ -84,7 +94,8 @@ endfunction()
 function(_mp_kokkos_source out cache)
     if(MIXEDPREC_KOKKOS_SOURCE_DIR)
         if(NOT EXISTS "${MIXEDPREC_KOKKOS_SOURCE_DIR}/core/src/Kokkos_Core.hpp")
-            message(FATAL_ERROR "MIXEDPREC_KOKKOS_SOURCE_DIR is ${MIXEDPREC_KOKKOS_SOURCE_DIR}, but that folder has no core/src/Kokkos_Core.hpp.")
+            message(FATAL_ERROR "MIXEDPREC_KOKKOS_SOURCE_DIR is ${MIXEDPREC_KOKKOS_SOURCE_DIR}, but "
+                "that folder has no core/src/Kokkos_Core.hpp.")
         endif()
         set(${out} "${MIXEDPREC_KOKKOS_SOURCE_DIR}" PARENT_SCOPE)
         return()
@@ -95,14 +106,18 @@ function(_mp_kokkos_source out cache)
         return()
     endif()
 
-    set(other_ways "Or install Kokkos ${_mp_kokkos_min} or newer (static, with Serial, without OpenMP, and with -fPIC), or set MIXEDPREC_KOKKOS_SOURCE_DIR to a Kokkos ${_mp_kokkos_pinned} source folder.")
+    string(CONCAT other_ways
+        "Or install Kokkos ${_mp_kokkos_min} or newer (static, with Serial, without OpenMP, and with -fPIC), "
+        "or set MIXEDPREC_KOKKOS_SOURCE_DIR to a Kokkos ${_mp_kokkos_pinned} source folder.")
     find_package(Python3 QUIET COMPONENTS Interpreter)
     if(NOT Python3_Interpreter_FOUND)
-        message(FATAL_ERROR "Kokkos: its source is fetched by pip, but there is no python3. Install it (Debian: python3 python3-pip).\n${other_ways}")
+        message(FATAL_ERROR "Kokkos: its source is fetched by pip, but there is no python3. "
+            "Install it (Debian: python3 python3-pip).\n${other_ways}")
     endif()
     execute_process(COMMAND "${Python3_EXECUTABLE}" -m pip --version RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
     if(failed)
-        message(FATAL_ERROR "Kokkos: its source is fetched by pip, but ${Python3_EXECUTABLE} has none. Install it (Debian: python3-pip).\n${other_ways}")
+        message(FATAL_ERROR "Kokkos: its source is fetched by pip, but ${Python3_EXECUTABLE} has none. "
+            "Install it (Debian: python3-pip).\n${other_ways}")
     endif()
 
     message(STATUS "Kokkos ${_mp_kokkos_pinned}: fetching the source once, under a minute ...")
@@ -131,7 +146,8 @@ endfunction()
 # later releases than 4.7.0 know. Each patch says why.
 function(_mp_kokkos_patch_for_cuda out source cache)
     set(patches "${_mp_kokkos_here}/kokkos-${_mp_kokkos_pinned}-cuda.patch")
-    file(STRINGS "${source}/core/src/Cuda/Kokkos_Cuda_Instance.hpp" old REGEX "cudaMemPrefetchAsync\\(devPtr, count, dstDevice, m_stream\\)")
+    file(STRINGS "${source}/core/src/Cuda/Kokkos_Cuda_Instance.hpp" old
+        REGEX "cudaMemPrefetchAsync\\(devPtr, count, dstDevice, m_stream\\)")
     if(old AND NOT CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13)
         list(APPEND patches "${_mp_kokkos_here}/kokkos-${_mp_kokkos_pinned}-cuda13.patch")
     endif()
@@ -149,7 +165,8 @@ function(_mp_kokkos_patch_for_cuda out source cache)
     endif()
     find_program(_mp_patch patch NO_CACHE)
     if(NOT _mp_patch)
-        message(FATAL_ERROR "Kokkos: a build with CUDA needs a patched Kokkos ${_mp_kokkos_pinned}, and there is no `patch`. Install it (Debian: patch).")
+        message(FATAL_ERROR "Kokkos: a build with CUDA needs a patched Kokkos ${_mp_kokkos_pinned}, and there is no `patch`. "
+            "Install it (Debian: patch).")
     endif()
     file(REMOVE_RECURSE "${patched}")
     file(MAKE_DIRECTORY "${patched}")
@@ -258,7 +275,8 @@ function(_mp_kokkos_cuda_arch out)
     set(names_100 BLACKWELL100)
     set(names_120 BLACKWELL120)
     if(NOT DEFINED names_${arch})
-        message(FATAL_ERROR "Kokkos: the first of CMAKE_CUDA_ARCHITECTURES is '${CMAKE_CUDA_ARCHITECTURES}'; it must be one of 80, 86, 89, 90, 100, 120.")
+        message(FATAL_ERROR "Kokkos: the first of CMAKE_CUDA_ARCHITECTURES is '${CMAKE_CUDA_ARCHITECTURES}'; "
+            "it must be one of 80, 86, 89, 90, 100, 120.")
     endif()
     set(${out} "${names_${arch}}" PARENT_SCOPE)
 endfunction()
@@ -344,7 +362,8 @@ function(_mp_kokkos_provide)
     endif()
     # Not where a thread sanitizer would see gcc's OpenMP, which it does not understand.
     if(MIXEDPREC_ENABLE_TESTS AND NOT MIXEDPREC_KOKKOS STREQUAL "external" AND NOT MIXEDPREC_SANITIZE MATCHES "thread")
-        _mp_kokkos_bundled_host(mp_kokkos_openmp openmp "${cache}" -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_DEBUG_BOUNDS_CHECK=ON)
+        _mp_kokkos_bundled_host(mp_kokkos_openmp openmp "${cache}"
+            -DKokkos_ENABLE_OPENMP=ON -DKokkos_ENABLE_DEBUG_BOUNDS_CHECK=ON)
         set_property(TARGET mp_kokkos_openmp APPEND PROPERTY INTERFACE_LINK_LIBRARIES OpenMP::OpenMP_CXX)
     endif()
     if(MP_HAS_CUDA)
@@ -352,7 +371,8 @@ function(_mp_kokkos_provide)
             find_package(CUDAToolkit REQUIRED)
             _mp_kokkos_import_cuda("${MIXEDPREC_KOKKOS_CUDA_ROOT}")
         elseif(MIXEDPREC_KOKKOS STREQUAL "external")
-            message(FATAL_ERROR "MIXEDPREC_KOKKOS=external with CUDA: set MIXEDPREC_KOKKOS_CUDA_ROOT to the prefix of a static Kokkos built with Cuda.")
+            message(FATAL_ERROR "MIXEDPREC_KOKKOS=external with CUDA: "
+                "set MIXEDPREC_KOKKOS_CUDA_ROOT to the prefix of a static Kokkos built with Cuda.")
         else()
             _mp_kokkos_bundled_cuda("${cache}")
         endif()
@@ -360,7 +380,8 @@ function(_mp_kokkos_provide)
     if(MP_HAS_HIP)
         set(prefix "${MIXEDPREC_KOKKOS_HIP_ROOT}")
         if(NOT prefix AND MIXEDPREC_KOKKOS STREQUAL "external")
-            message(FATAL_ERROR "MIXEDPREC_KOKKOS=external with HIP: set MIXEDPREC_KOKKOS_HIP_ROOT to the prefix of a static Kokkos built with HIP.")
+            message(FATAL_ERROR "MIXEDPREC_KOKKOS=external with HIP: "
+                "set MIXEDPREC_KOKKOS_HIP_ROOT to the prefix of a static Kokkos built with HIP.")
         elseif(NOT prefix)
             _mp_kokkos_bundled_hip(prefix "${cache}")
         endif()

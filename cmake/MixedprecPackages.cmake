@@ -5,7 +5,8 @@ include_guard(GLOBAL)
 
 set(CPACK_PACKAGE_NAME mixedprec)
 set(CPACK_PACKAGE_VENDOR "libmixedprec authors")
-set(CPACK_PACKAGE_CONTACT "libmixedprec authors <packages@libmixedprec.example.org>" CACHE STRING "Maintainer of the packages: a name and an address")
+set(CPACK_PACKAGE_CONTACT "libmixedprec authors <packages@libmixedprec.example.org>" CACHE STRING
+    "Maintainer of the packages: a name and an address")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has a summary of its own
 set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}/packages")
@@ -59,7 +60,8 @@ endfunction()
 function(mp_deb group package section depends recommends text)
     string(TOUPPER "${group}" upper)
     string(REPLACE ";" " " text "${text}")
-    foreach(pair "PACKAGE_NAME=${package}" "PACKAGE_SECTION=${section}" "PACKAGE_DEPENDS=${depends}" "PACKAGE_RECOMMENDS=${recommends}")
+    foreach(pair "PACKAGE_NAME=${package}" "PACKAGE_SECTION=${section}"
+            "PACKAGE_DEPENDS=${depends}" "PACKAGE_RECOMMENDS=${recommends}")
         string(REGEX MATCH "^([A-Z_]+)=(.*)$" pair "${pair}")
         set(CPACK_DEBIAN_${upper}_${CMAKE_MATCH_1} "${CMAKE_MATCH_2}" PARENT_SCOPE)
     endforeach()

@@ -22,7 +22,8 @@ function(mp_static_library target file mapfile)
     get_filename_component(mapfile "${mapfile}" ABSOLUTE)
     set(output "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${file}")
     add_custom_command(OUTPUT "${output}"
-        COMMAND ${CMAKE_COMMAND} "-DPARTS=$<TARGET_FILE:${target}_parts>" "-DLIBRARIES=${archives}" "-DMAP=${mapfile}" "-DOUTPUT=${output}"
+        COMMAND ${CMAKE_COMMAND} "-DPARTS=$<TARGET_FILE:${target}_parts>" "-DLIBRARIES=${archives}"
+            "-DMAP=${mapfile}" "-DOUTPUT=${output}"
             "-DLINKER=${CMAKE_LINKER}" "-DOBJCOPY=${CMAKE_OBJCOPY}" "-DAR=${CMAKE_AR}" "-DNM=${CMAKE_NM}"
             -P "${PROJECT_SOURCE_DIR}/cmake/make_static.cmake"
         DEPENDS ${target}_parts "${mapfile}" "${PROJECT_SOURCE_DIR}/cmake/make_static.cmake" VERBATIM)

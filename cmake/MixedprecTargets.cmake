@@ -13,10 +13,12 @@ set(MIXEDPREC_SANITIZE "" CACHE STRING "Sanitizers: empty, address,undefined or 
 set_property(CACHE MIXEDPREC_SANITIZE PROPERTY STRINGS "" "address,undefined" thread)
 
 if(NOT MIXEDPREC_SANITIZE MATCHES "^(address|undefined|address,undefined|thread)?$")
-    message(FATAL_ERROR "MIXEDPREC_SANITIZE is '${MIXEDPREC_SANITIZE}'; it must be empty, address, undefined, address,undefined or thread.")
+    message(FATAL_ERROR "MIXEDPREC_SANITIZE is '${MIXEDPREC_SANITIZE}'; "
+        "it must be empty, address, undefined, address,undefined or thread.")
 endif()
 if("${CMAKE_C_FLAGS} ${CMAKE_CXX_FLAGS} ${CMAKE_CUDA_FLAGS}" MATCHES "fast-math|-Ofast|-funsafe-math")
-    message(FATAL_ERROR "The compiler flags ask for fast math (${CMAKE_CXX_FLAGS}). libmixedprec promises the same bits everywhere; take that flag out.")
+    message(FATAL_ERROR "The compiler flags ask for fast math (${CMAKE_CXX_FLAGS}). "
+        "libmixedprec promises the same bits everywhere; take that flag out.")
 endif()
 
 if(MIXEDPREC_SANITIZE)
@@ -115,7 +117,8 @@ function(mp_test_flags program)
         set(main mp_test_main_openmp)
     endif()
     target_link_libraries(${program} PRIVATE ${ARGN} ${main})
-    target_include_directories(${program} PRIVATE "${PROJECT_SOURCE_DIR}/core" "${PROJECT_SOURCE_DIR}/core/base" "${PROJECT_SOURCE_DIR}/tests")
+    target_include_directories(${program} PRIVATE
+        "${PROJECT_SOURCE_DIR}/core" "${PROJECT_SOURCE_DIR}/core/base" "${PROJECT_SOURCE_DIR}/tests")
     target_precompile_headers(${program} REUSE_FROM ${main})
     mp_warnings(${program})
     mp_numerics_flags(${program})
