@@ -151,7 +151,8 @@ def table(figures):
             rows.append(f"| **{r['recipe']}** | {r['final_loss']:.4f} | | | reference |")
             continue
         gap, half = 100 * r["gap"] / base, 100 * r["interval_half"] / base
-        rows.append(f"| `{r['recipe']}` | {r['final_loss']:.4f} | {gap:+.3f} | {gap - half:+.3f} to {gap + half:+.3f} | {r['verdict']} |")
+        interval = f"{gap - half:+.3f} to {gap + half:+.3f}"
+        rows.append(f"| `{r['recipe']}` | {r['final_loss']:.4f} | {gap:+.3f} | {interval} | {r['verdict']} |")
     return "\n".join(rows)
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Trains a classifier of images under one recipe, for bench/convergence.py: Fashion-MNIST (Debian's package
-dataset-fashion-mnist), 784 -> 256 -> 256 -> 10 with relu, AdamW, linear warm-up and half a cosine. Images and initial weights depend on
-the seed alone. Writes losses.csv as mixedprec_train does: recipe, step, training loss, and in the last row the loss over the
-test images.
+dataset-fashion-mnist), 784 -> 256 -> 256 -> 10 with relu, AdamW, linear warm-up and half a cosine. Images and initial
+weights depend on the seed alone. Writes losses.csv as mixedprec_train does: recipe, step, training loss, and in the last row
+the loss over the test images.
 
 MIXEDPREC_DIR is an installation or a build folder with the library; numpy 1.24 or newer."""
 
@@ -32,7 +32,8 @@ def idx(path):
 
 def images_of(folder, part):
     pixels = idx(folder / f"{part}-images-idx3-ubyte.gz").reshape(-1, SIZES[0])
-    return ((pixels.astype(np.float32) / 255.0 - 0.2860) / 0.3530).astype(np.float32), idx(folder / f"{part}-labels-idx1-ubyte.gz")
+    labels = idx(folder / f"{part}-labels-idx1-ubyte.gz")
+    return ((pixels.astype(np.float32) / 255.0 - 0.2860) / 0.3530).astype(np.float32), labels
 
 
 def cross_entropy(logits, labels, factor):

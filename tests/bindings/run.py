@@ -78,7 +78,8 @@ def c_programs():
     for name in ("own_arrays", "train"):
         program = folder / name
         if options.language == "c" or not program.exists() or program.stat().st_mtime < headers:
-            built = compile_with([options.cc], ["-std=c99", "-O2", "-ffp-contract=off", "-pedantic"], [sources / f"{name}.c"], name)
+            built = compile_with([options.cc], ["-std=c99", "-O2", "-ffp-contract=off", "-pedantic"],
+                                 [sources / f"{name}.c"], name)
             shutil.copy(built, f"{program}.{os.getpid()}")
             os.replace(f"{program}.{os.getpid()}", program)  # another test may be reading it
         programs.append(program)
@@ -96,7 +97,8 @@ def compare(own_arrays, train, recipes=RECIPES, folder=None, env=None):
 
     same("own_arrays", run(own_arrays, folder, env, quiet=True), run([c_own_arrays], quiet=True))
     for recipe in recipes:
-        same(recipe, run([*train, options.text, recipe], folder, env, quiet=True), run([c_train, options.text, recipe], quiet=True))
+        same(recipe, run([*train, options.text, recipe], folder, env, quiet=True),
+             run([c_train, options.text, recipe], quiet=True))
     checkpoints = options.work / "checkpoints"
     shutil.rmtree(checkpoints, ignore_errors=True)
     halves = [run([*train, options.text, "fp8_delayed", steps, checkpoints], folder, env, quiet=True) for steps in (30, 60)]
@@ -122,14 +124,16 @@ def c(folder):
 
 def cpp(folder):
     compiler = [options.cxx, "-O1", "-ffp-contract=off", "-Wpedantic", "-Wshadow"]
-    programs = [compile_with(compiler, ["-std=c++17"], [folder / f"examples/{name}.cpp"], name) for name in ("own_arrays", "train")]
+    programs = [compile_with(compiler, ["-std=c++17"], [folder / f"examples/{name}.cpp"], name)
+                for name in ("own_arrays", "train")]
     compile_with(compiler, ["-std=c++20"], [folder / "examples/train.cpp"], "train_20")
     compare([programs[0]], [programs[1]])
 
 
 def cpp_libtorch(folder):
     not_under_sanitizers()
-    include = next((Path(p) for p in ("/usr/include", "/usr/local/include") if Path(p, "torch/csrc/api/include/torch/torch.h").exists()), None)
+    include = next((Path(p) for p in ("/usr/include", "/usr/local/include")
+                    if Path(p, "torch/csrc/api/include/torch/torch.h").exists()), None)
     if not include:
         skip("libtorch's headers are not here (Debian: libtorch-dev)")
     program = compile_with([options.cxx, "-O0"], ["-std=c++17", "-isystem", include / "torch/csrc/api/include"],
@@ -197,7 +201,8 @@ def python(folder):
     env = {"MIXEDPREC_DIR": str(options.prefix)}
     tell(run([interpreter, "-B", "-m", "unittest", "discover", "-s", "tests"], folder, env))
     command = [interpreter, "-B"]
-    compare([*command, "examples/own_arrays.py"], [*command, "examples/train.py"], RECIPES, folder, {**env, "PYTHONPATH": str(folder)})
+    compare([*command, "examples/own_arrays.py"], [*command, "examples/train.py"], RECIPES, folder,
+            {**env, "PYTHONPATH": str(folder)})
 
 
 def python_torch(folder):
@@ -251,7 +256,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("language", choices=sorted(name for name, kind in globals().items()
                                                    if callable(kind) and getattr(kind, "__code__", None)
-                                                   and kind.__code__.co_varnames[:1] == ("folder",) and kind.__code__.co_argcount == 1))
+                                                   and kind.__code__.co_varnames[:1] == ("folder",)
+                                                   and kind.__code__.co_argcount == 1))
     parser.add_argument("--prefix", type=Path, required=True, help="an installation")
     parser.add_argument("--libdir", default="lib", help="folder of the libraries in it")
     parser.add_argument("--work", type=Path, required=True, help="folder for what is built here")
