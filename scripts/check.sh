@@ -37,7 +37,8 @@ cuda() {
         echo "== the CUDA module: LEFT OUT, there is no nvcc on this machine"
         [ "${CI:-}" != true ] || failed_steps+=("the CUDA module: CI must compile it")
     fi
-    step "build with CUDA $cuda and benchmarks" build_preset dev -DMIXEDPREC_ENABLE_CUDA=$cuda -DMIXEDPREC_ENABLE_BENCH=ON || return
+    step "build with CUDA $cuda and benchmarks" build_preset dev \
+        -DMIXEDPREC_ENABLE_CUDA=$cuda -DMIXEDPREC_ENABLE_BENCH=ON || return
     [ "$all" = no ] || export MP_ALL_RECIPES=1
     step "test CUDA on the simulated device, and slow tests" run_tests dev -L 'cuda|slow|needs_cuda_module'
     summary_of "$last_log"
@@ -51,7 +52,8 @@ frameworks() {
 
 # What the programs leave for other programs: completions in each shell, the trainer's report in a browser.
 programs() {
-    step "completions in bash, zsh, fish; the report in chromium" run_tests dev -R '^(mixedprec_completions|train_report_browser)$'
+    step "completions in bash, zsh, fish; the report in chromium" \
+        run_tests dev -R '^(mixedprec_completions|train_report_browser)$'
     summary_of "$last_log"
 }
 
@@ -67,9 +69,11 @@ hip() {
 
 # The tests that the instruction set in use makes a difference to, with less than this processor has.
 isas() {
-    local isa tests='^(host_|capi_(gemm|linear|quant|tensor|optimizer|step_pointers)|core_(optimizer|automatic)|train_torch|example_torch)'
+    local isa tests='^(host_|capi_(gemm|linear|quant|tensor|optimizer|step_pointers)|core_(optimizer|automatic)'
+    tests+='|train_torch|example_torch)'
     for isa in avx2 baseline; do
-        step "test with MIXEDPREC_ISA=$isa" env MIXEDPREC_ISA=$isa DNNL_MAX_CPU_ISA=$([ $isa = avx2 ] && echo AVX2 || echo SSE41) \
+        step "test with MIXEDPREC_ISA=$isa" \
+            env MIXEDPREC_ISA=$isa DNNL_MAX_CPU_ISA=$([ $isa = avx2 ] && echo AVX2 || echo SSE41) \
             ctest --preset dev -j "$cores" -R "$tests"
     done
 }

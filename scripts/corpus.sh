@@ -8,7 +8,8 @@ set -euo pipefail
 
 [ "$#" = 1 ] || die "usage: scripts/corpus.sh FILE"
 [ ! -s "$1" ] || exit 0
-have_command bible || die "the program 'bible' is missing (Debian: bible-kjv bible-kjv-text). Any other text file will do for --data"
+have_command bible ||
+    die "the program 'bible' is missing (Debian: bible-kjv bible-kjv-text). Any other text file will do for --data"
 mkdir -p "$(dirname "$1")"
 bible -f gen1:1-rev22:21 > "$1.part" < /dev/null
 verses=$(wc -l < "$1.part")

@@ -10,9 +10,10 @@ have_command doxygen || die "doxygen is missing (Debian: apt-get install --no-in
 output=${1:-$root_dir/build/docs}
 mkdir -p "$output"
 version=$(sed -n 's/^#define MP_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' "$root_dir/capi/include/mixedprec/version.h" | paste -sd .)
-pages=$(cd "$root_dir" && ls README.md docs/README.md docs/*.md CONTRIBUTING.md | awk '!seen[$0]++' | sed "s|^|$root_dir/|" | tr '\n' ' ')
-sed -e "s|@VERSION@|$version|" -e "s|@OUTPUT@|$output|" -e "s|@PAGES@|$pages|" -e "s|@FILTER@|$root_dir/scripts/docs_filter.py|g" \
-    -e "s|@ROOT@|$root_dir|g" "$root_dir/docs/Doxyfile.in" > "$output/Doxyfile"
+pages=$(cd "$root_dir" && ls README.md docs/README.md docs/*.md CONTRIBUTING.md |
+    awk '!seen[$0]++' | sed "s|^|$root_dir/|" | tr '\n' ' ')
+sed -e "s|@VERSION@|$version|" -e "s|@OUTPUT@|$output|" -e "s|@PAGES@|$pages|" \
+    -e "s|@FILTER@|$root_dir/scripts/docs_filter.py|g" -e "s|@ROOT@|$root_dir|g" "$root_dir/docs/Doxyfile.in" > "$output/Doxyfile"
 rm -rf "$output/html"
 doxygen "$output/Doxyfile"
 echo "$(find "$output/html" -name '*.html' | wc -l) pages: ${output#"$root_dir"/}/html/index.html"

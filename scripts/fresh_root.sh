@@ -206,7 +206,8 @@ try_packages() {
 try_short() {
     make_user || return 1
     in_clone "Debian 12, a user: the first command" "$work" newcomer \
-        "cd libmixedprec && scripts/quickstart.sh --steps $steps && cmake --install build/release --prefix ~/installed > install.log &&
+        "cd libmixedprec && scripts/quickstart.sh --steps $steps &&
+            cmake --install build/release --prefix ~/installed > install.log &&
             ~/installed/bin/mixedprec_train --list-recipes" &&
         in_clone "Debian 12, root: set-up for the second command" "$work" root \
             "cd /home/newcomer/libmixedprec && scripts/setup.sh --tests" &&
@@ -226,18 +227,19 @@ try_user() {
 
 # What keeps the library from loading in the old system, in its loader's words and by the names of symbols.
 explain_old() {
-    in_root "$work" root "LD_LIBRARY_PATH=/opt/mixedprec ldd /opt/mixedprec/libmixedprec.so.0 2>&1 | grep 'not found'" | sort -u || true
+    in_root "$work" root "LD_LIBRARY_PATH=/opt/mixedprec ldd /opt/mixedprec/libmixedprec.so.0 2>&1 | grep 'not found'" |
+        sort -u || true
     objdump -T build/dev/lib/libmixedprec.so.0 | sed -nE 's/.*\(?GLIBC_2\.([0-9]+)[0-9.]*\)? +(.*)/\1 \2/p' |
         sort -n -u | awk '$1 > 31 { print "needs glibc 2." $1 ": " $2 }'
 }
 
-compile_there='cd /opt/mixedprec && gcc -std=c99 -O2 -ffp-contract=off -Wall -Werror -Iinclude machines/*.c -L. -l:libmixedprec.so.0 \
-    -Wl,--allow-shlib-undefined -lm -Wl,-rpath,/opt/mixedprec -o machines_bits'
+compile_there='cd /opt/mixedprec && gcc -std=c99 -O2 -ffp-contract=off -Wall -Werror -Iinclude machines/*.c \
+    -L. -l:libmixedprec.so.0 -Wl,--allow-shlib-undefined -lm -Wl,-rpath,/opt/mixedprec -o machines_bits'
 
 # The program is compiled there: one that is built here asks for this glibc's start code whatever it calls. It also shows
 # that an older compiler takes the headers.
 try_old() {
-    local here=$roots/machines_bits there
+    local here=$roots/machines_bits there inside
     pristine bullseye gcc,libc6-dev
     step "build the library here (dev)" build_preset dev mixedprec || return 1
     unpack bullseye
@@ -248,8 +250,9 @@ try_old() {
     gcc -std=c11 -O2 -ffp-contract=off -Icapi/include tests/machines/*.c -Lbuild/dev/lib -lmixedprec -lm \
         -Wl,-rpath,"$root_dir/build/dev/lib" -o "$here"
     step "Debian 11: compile tests/machines there" in_root "$work" root "$compile_there" || return 1
+    inside="unshare --mount --pid --fork $root_dir/scripts/fresh_root.sh --inside $work root /opt/mixedprec/machines_bits"
     if ! step "Debian 11: load, cast, quantize, step, multiply" python3 tests/machines/compare.py "$here" --brief \
-        --machine "Debian 11" "" "" "unshare --mount --pid --fork $root_dir/scripts/fresh_root.sh --inside $work root /opt/mixedprec/machines_bits"; then
+        --machine "Debian 11" "" "" "$inside"; then
         explain_old | sed 's/^/   Debian 11: /'
         clean_up
         return 1

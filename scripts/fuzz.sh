@@ -27,4 +27,5 @@ folder=build/fuzz/$target
 mkdir -p "$folder/corpus"
 export ASAN_OPTIONS=intercept_tls_get_addr=0 # cmake/MixedprecTargets.cmake says why
 # Long inputs from the start: a short one ends before a sequence of calls, or a mutation, begins.
-exec "build/fuzz/tests/fuzz/libfuzzer_$target" -max_total_time="$seconds" -len_control=0 -artifact_prefix="$folder/" "$folder/corpus"
+exec "build/fuzz/tests/fuzz/libfuzzer_$target" -max_total_time="$seconds" -len_control=0 \
+    -artifact_prefix="$folder/" "$folder/corpus"

@@ -150,7 +150,8 @@ phase_1() {
     run_step codecs 100 "$bundle/bin/cuda_codecs" &
     wait
     run_step backends 180 "$0" shards "$bundle" "$out"
-    run_with compute-sanitizer memcheck 80 compute-sanitizer --tool memcheck --error-exitcode 9 "$bundle/bin/backends_tests" "$some_tests"
+    run_with compute-sanitizer memcheck 80 compute-sanitizer --tool memcheck --error-exitcode 9 \
+        "$bundle/bin/backends_tests" "$some_tests"
 }
 
 # bench <cases whose names begin so> <seconds>: their rows, of whatever was measured in that time, to bench-<cases>.json.
@@ -178,7 +179,8 @@ phase_3() {
     local tool name only
     # What is launched first makes the numbers; the last words end the program once all are counted.
     while IFS='|' read -r name only; do
-        run_with ncu "ncu-$name" 40 ncu --csv --clock-control none --metrics "$metrics" --launch-skip 16 --launch-count 18 --kill yes \
+        run_with ncu "ncu-$name" 40 ncu --csv --clock-control none --metrics "$metrics" \
+            --launch-skip 16 --launch-count 18 --kill yes \
             "$bundle/bin/mixedprec_bench" --device cuda --elements $((1 << 26)) --only "$only"
     done << 'TEXT'
 adamw|adamw bf16 everywhere, Kahan
@@ -189,7 +191,8 @@ quantize-mx|quantize mx 1x32 bf16
 quantize-block|quantize block 128x128 bf16
 TEXT
     for tool in racecheck initcheck synccheck; do
-        run_with compute-sanitizer "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 "$bundle/bin/backends_tests" "$some_tests"
+        run_with compute-sanitizer "$tool" 90 compute-sanitizer --tool "$tool" --error-exitcode 9 \
+            "$bundle/bin/backends_tests" "$some_tests"
     done
 }
 
@@ -202,7 +205,8 @@ run() {
     out=$(mktemp -d) # few files come back from some machines
     bundle=$(mktemp -d)
     tar -C "$bundle" -xzf .gpu/bundle.tar.gz || die "there is no .gpu/bundle.tar.gz: scripts/gpu.sh pack makes it"
-    export MP_FIXTURE_DIR="$bundle/fixtures" MIXEDPREC_MODULE_PATH="$bundle/lib" LD_LIBRARY_PATH="$bundle/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    export MP_FIXTURE_DIR="$bundle/fixtures" MIXEDPREC_MODULE_PATH="$bundle/lib"
+    export LD_LIBRARY_PATH="$bundle/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     library=$(find_library libcublasLt.so.13)
     [ -z "$library" ] || export MIXEDPREC_CUBLASLT_LIBRARY=$library
     library=$(find_library libnccl.so.2)

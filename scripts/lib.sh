@@ -91,7 +91,8 @@ together() {
     wait
     for ((name = 1; name <= number; name++)); do
         cat "$folder/$name"
-        ! grep -q '^== .* FAILED ' "$folder/$name" || failed_steps+=("$(sed -n '1s/^== \(.*\) FAILED .*/\1/p' "$folder/$name" | xargs)")
+        ! grep -q '^== .* FAILED ' "$folder/$name" ||
+            failed_steps+=("$(sed -n '1s/^== \(.*\) FAILED .*/\1/p' "$folder/$name" | xargs)")
     done
     rm -rf "$folder"
 }

@@ -120,7 +120,9 @@ fi
 # bookworm's it crashes at the first exception. That library is put beside, for Julia alone: others need bookworm's.
 # Failing to get it is no error: the tests then say that they skip it.
 julia_libraries="$root_dir/.cache/julia/usr/lib/$(uname -m)-linux-gnu"
-julia_works() { LD_LIBRARY_PATH="$julia_libraries" julia -e 'try; sqrt(-1.0); catch; println("ok"); end' 2> /dev/null | grep -qx ok; }
+julia_works() {
+    LD_LIBRARY_PATH="$julia_libraries" julia -e 'try; sqrt(-1.0); catch; println("ok"); end' 2> /dev/null | grep -qx ok
+}
 
 install_julia() {
     local mirror download source=/etc/apt/sources.list.d/mixedprec-bullseye.list

@@ -21,7 +21,8 @@ changed_files() {
     git diff --name-only --diff-filter=d "$base" -- '*.c' '*.cpp' '*.h' '*.hpp' | while read -r file; do
         case "$file" in
             *.c | *.cpp) echo "$file" ;;
-            *) git grep -lE "#include \"(.*/)?$(basename "$file")\"" -- "$(dirname "$file")/*.c" "$(dirname "$file")/*.cpp" | head -n 3 || true ;;
+            *) git grep -lE "#include \"(.*/)?$(basename "$file")\"" -- "$(dirname "$file")/*.c" "$(dirname "$file")/*.cpp" |
+                head -n 3 || true ;;
         esac
     done | sort -u
 }
@@ -50,4 +51,5 @@ END
 [ -s build/dev/tidy/files ] || { echo "none of these files is compiled by build/dev"; exit 0; }
 echo "$(wc -l < build/dev/tidy/files) files"
 xargs -P "$cores" -n 1 clang-tidy -p build/dev/tidy --quiet --warnings-as-errors='*' \
-    --extra-arg=-Wno-unknown-warning-option < build/dev/tidy/files 2> >(grep -vE '^[0-9]+ warnings? (generated|treated)' >&2 || true)
+    --extra-arg=-Wno-unknown-warning-option < build/dev/tidy/files \
+    2> >(grep -vE '^[0-9]+ warnings? (generated|treated)' >&2 || true)

@@ -16,7 +16,8 @@ hidden_paths() {
         onednn) printf '%s\n' /usr/include/oneapi /usr/include/dnnl*.h* $multiarch/libdnnl.so* ;;
         hwloc) printf '%s\n' /usr/include/hwloc.h /usr/include/hwloc $multiarch/libhwloc.so* ;;
         cli11) printf '%s\n' /usr/include/CLI /usr/share/cmake/CLI11 /usr/lib/cmake/CLI11 $multiarch/cmake/CLI11 ;;
-        nvcc) printf '%s\n' /usr/local/cuda "$(readlink -f /usr/local/cuda || true)" "$(command -v nvcc || true)" "$(command -v hipcc || true)" ;;
+        nvcc) printf '%s\n' /usr/local/cuda "$(readlink -f /usr/local/cuda || true)" \
+            "$(command -v nvcc || true)" "$(command -v hipcc || true)" ;;
         cargo | julia) printf '%s\n' "$(command -v "$1" || true)" ;;
         kokkos) printf '%s\n' "$root_dir/.cache"/kokkos-* ;; # fetched sources and what was built of them
         *) die "there is no part '$1'" ;;
