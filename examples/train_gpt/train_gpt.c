@@ -14,9 +14,7 @@
  *   ./train_gpt --data my.txt --recipe bf16_pure_kahan --steps 300
  *
  * The model, with n() for layer normalization:
- *   x = wte[byte] + wpe[position]
- *   in each layer: x += proj(attention(qkv(n(x)))), x += fc2(gelu(fc(n(x))))
- *   logits = head(n(x))
+ *   x = wte[byte] + wpe[position]; in each layer: x += proj(attention(qkv(n(x)))), x += fc2(gelu(fc(n(x)))); logits = head(n(x))
  *
  * Read main() first, then train_step(), forward() and backward(). */
 #include <errno.h>
@@ -373,8 +371,7 @@ static void destroy_acts(Acts* a) {
 
 /* ---- Our own loops. Each is parallel over rows, or over columns where rows meet in one sum ---- */
 
-/* clang's analyzer thinks of models without a layer, whose arrays were never made.
- * NOLINTBEGIN(clang-analyzer-core.NullDereference) */
+/* clang's analyzer thinks of models without a layer and its arrays. NOLINTBEGIN(clang-analyzer-core.NullDereference) */
 
 static float dot(const float* a, const float* b, int64_t n) {
     float sum = 0.0f;
