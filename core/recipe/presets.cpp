@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+// The recipes that have a name: a row of kRows each.
+#include <utility>
+
 #include "recipe/nearest.hpp"
 #include "recipe/recipe.hpp"
 #include "status/status.hpp"
@@ -186,76 +189,74 @@ Recipe msamp_o3() {
     return recipe;
 }
 
+// What each is called, what it is, and what makes it.
+struct Row {
+    const char* name;
+    const char* text;
+    Recipe (*make)();
+};
+constexpr Row kRows[] = {
+    {"fp32", "everything in fp32: the baseline", [] { return Recipe{}; }},
+    {"fp16_mixed", "fp16 weights and GEMMs, fp32 master weights and states, dynamic loss scale",
+     fp16_mixed},
+    {"fp16_amp", "fp32 weights cast to fp16 for each product, dynamic loss scale (torch AMP)",
+     fp16_amp},
+    {"bf16_mixed", "fp32 weights cast to bf16 for each use in a GEMM, fp32 gradients and states",
+     bf16_mixed},
+    {"bf16_mixed_dual", "bf16 weights beside fp32 master weights, fp32 gradients and states",
+     bf16_mixed_dual},
+    {"bf16_mixed_fp32_compute", "fp32 weights and GEMMs; bf16 only where sharding gathers weights",
+     bf16_mixed_fp32_compute},
+    {"bf16_with_fp8_mixed",
+     "bf16_mixed_dual with delayed fp8 products and fp8 parameter gather (NeMo, Megatron Core)",
+     [] { return with_fp8_params(bf16_mixed_dual()); }},
+    {"fp16_with_fp8_mixed",
+     "fp16_mixed with delayed fp8 products and fp8 parameter gather (NeMo, Megatron Core)",
+     [] { return with_fp8_params(fp16_mixed()); }},
+    {"fp8_delayed",
+     "fp8 products scaled by earlier steps' amaxes, over fp32 weights (Transformer Engine)",
+     fp8_delayed},
+    {"fp8_current", "fp8 products, each tensor scaled by its own amax", fp8_current},
+    {"fp8_inference", "bf16 weights, forward products in fp8 by their own amaxes", fp8_inference},
+    {"fp8_rowwise", "fp8 products with a power-of-two scale for each row (torchao)",
+     [] { return fp8_rowwise(Fp8Scaling::rowwise); }},
+    {"fp8_rowwise_gw_hp", "fp8_rowwise with the weight gradient in bf16 (torchao)",
+     [] { return fp8_rowwise(Fp8Scaling::rowwise_gw_hp); }},
+    {"fp8_block", "fp8 products with scales of 1x128 and 128x128 (DeepSeek-V3)", fp8_block},
+    {"mxfp8", "fp8 products with e8m0 scales of 32 elements (OCP microscaling)", mxfp8},
+    {"msamp_o1", "MS-AMP O1: fp8 products and gradients, scaled fp16 weights, fp32 moments",
+     msamp_o1},
+    {"msamp_o2", "MS-AMP O2: O1 with scaled fp8 and fp16 moments", msamp_o2},
+    {"msamp_o3", "MS-AMP O3: O2 with scaled fp8 weights beside scaled fp16 masters", msamp_o3},
+    {"msamp_o1_fp8_delayed", "msamp_o1 with fp8_delayed's products",
+     [] { return with_delayed_fp8(msamp_o1()); }},
+    {"msamp_o2_fp8_delayed", "msamp_o2 with fp8_delayed's products",
+     [] { return with_delayed_fp8(msamp_o2()); }},
+    {"msamp_o3_fp8_delayed", "msamp_o3 with fp8_delayed's products",
+     [] { return with_delayed_fp8(msamp_o3()); }},
+    {"bf16_pure", "bf16 weights, gradients and states, rounded to nearest", bf16_pure},
+    {"bf16_full", "bf16 weights and products, for evaluation; to train, bf16_pure", bf16_pure},
+    {"bf16_any_precision",
+     "bf16 weights and second moments, fp32 first moments (torchdistx's defaults)",
+     bf16_any_precision},
+    {"bf16_pure_kahan", "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",
+     bf16_pure_kahan},
+    {"bf16_pure_remainder",
+     "bf16 weights and the 16 bits they lack of fp32 ones, fp32 gradients and states",
+     bf16_pure_remainder},
+    {"bf16_pure_sr", "bf16_pure with stochastic rounding of weights and second moments",
+     bf16_pure_sr},
+};
+
 } // namespace
 
 const std::vector<Preset>& presets() {
     static const std::vector<Preset> list = [] {
-        std::vector<Preset> presets = {
-            {"fp32", "everything in fp32: the baseline", Recipe{}},
-            {"fp16_mixed",
-             "fp16 weights and GEMMs, fp32 master weights and states, dynamic loss scale",
-             fp16_mixed()},
-            {"fp16_amp",
-             "fp32 weights cast to fp16 for each product, dynamic loss scale (torch AMP)",
-             fp16_amp()},
-            {"bf16_mixed",
-             "fp32 weights cast to bf16 for each use in a GEMM, fp32 gradients and states",
-             bf16_mixed()},
-            {"bf16_mixed_dual",
-             "bf16 weights beside fp32 master weights, fp32 gradients and states",
-             bf16_mixed_dual()},
-            {"bf16_mixed_fp32_compute",
-             "fp32 weights and GEMMs; bf16 only where sharding gathers weights",
-             bf16_mixed_fp32_compute()},
-            {"bf16_with_fp8_mixed",
-             "bf16_mixed_dual with delayed fp8 products and fp8 parameter gather (NeMo, Megatron "
-             "Core)",
-             with_fp8_params(bf16_mixed_dual())},
-            {"fp16_with_fp8_mixed",
-             "fp16_mixed with delayed fp8 products and fp8 parameter gather (NeMo, Megatron Core)",
-             with_fp8_params(fp16_mixed())},
-            {"fp8_delayed",
-             "fp8 products scaled by earlier steps' amaxes, over fp32 weights (Transformer Engine)",
-             fp8_delayed()},
-            {"fp8_current", "fp8 products, each tensor scaled by its own amax", fp8_current()},
-            {"fp8_inference", "bf16 weights, forward products in fp8 by their own amaxes",
-             fp8_inference()},
-            {"fp8_rowwise", "fp8 products with a power-of-two scale for each row (torchao)",
-             fp8_rowwise(Fp8Scaling::rowwise)},
-            {"fp8_rowwise_gw_hp", "fp8_rowwise with the weight gradient in bf16 (torchao)",
-             fp8_rowwise(Fp8Scaling::rowwise_gw_hp)},
-            {"fp8_block", "fp8 products with scales of 1x128 and 128x128 (DeepSeek-V3)",
-             fp8_block()},
-            {"mxfp8", "fp8 products with e8m0 scales of 32 elements (OCP microscaling)", mxfp8()},
-            {"msamp_o1", "MS-AMP O1: fp8 products and gradients, scaled fp16 weights, fp32 moments",
-             msamp_o1()},
-            {"msamp_o2", "MS-AMP O2: O1 with scaled fp8 and fp16 moments", msamp_o2()},
-            {"msamp_o3", "MS-AMP O3: O2 with scaled fp8 weights beside scaled fp16 masters",
-             msamp_o3()},
-            {"msamp_o1_fp8_delayed", "msamp_o1 with fp8_delayed's products",
-             with_delayed_fp8(msamp_o1())},
-            {"msamp_o2_fp8_delayed", "msamp_o2 with fp8_delayed's products",
-             with_delayed_fp8(msamp_o2())},
-            {"msamp_o3_fp8_delayed", "msamp_o3 with fp8_delayed's products",
-             with_delayed_fp8(msamp_o3())},
-            {"bf16_pure", "bf16 weights, gradients and states, rounded to nearest", bf16_pure()},
-            {"bf16_full", "bf16 weights and products, for evaluation; to train, bf16_pure",
-             bf16_pure()},
-            {"bf16_any_precision",
-             "bf16 weights and second moments, fp32 first moments (torchdistx's defaults)",
-             bf16_any_precision()},
-            {"bf16_pure_kahan",
-             "bf16_pure with a bf16 Kahan compensation buffer (AnyPrecisionAdamW)",
-             bf16_pure_kahan()},
-            {"bf16_pure_remainder",
-             "bf16 weights and the 16 bits they lack of fp32 ones, fp32 gradients and states",
-             bf16_pure_remainder()},
-            {"bf16_pure_sr", "bf16_pure with stochastic rounding of weights and second moments",
-             bf16_pure_sr()},
-        };
-        for (Preset& preset : presets) {
-            preset.recipe.scaler.rule.is_dynamic =
-                preset.recipe.scaler.kind == ScalerKind::dynamic ? 1 : 0;
+        std::vector<Preset> presets;
+        for (const Row& row : kRows) {
+            Recipe recipe = row.make();
+            recipe.scaler.rule.is_dynamic = recipe.scaler.kind == ScalerKind::dynamic ? 1 : 0;
+            presets.push_back({row.name, row.text, std::move(recipe)});
         }
         return presets;
     }();
