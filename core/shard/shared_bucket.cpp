@@ -22,6 +22,19 @@ void zero(Stream& stream, void* data, int64_t bytes) {
     }
 }
 
+// Adds what the codes stand for under this scale to `fresh`.
+void add_codes(Stream& stream, const TensorRef& codes, float* scale_inv, const TensorRef& fresh) {
+    const Scratch held(stream, sizeof(float) * static_cast<std::size_t>(codes.count));
+    quant::dequantize_matrix(stream, scaled_array(codes, scale_inv),
+                             {held.data(), codes.count, DType::fp32});
+    const std::vector<SumPart> parts = {{held.data(), nullptr, DType::fp32, 0},
+                                        {fresh.data, nullptr, DType::fp32, 1}};
+    SumPartsDesc op{};
+    op.count = codes.count;
+    op.destination = fresh;
+    comm::sum_parts(stream, parts, op);
+}
+
 } // namespace
 
 SharedBucket::SharedBucket(Stream& stream, comm::Communicator& comm, SharedScales& scales,
@@ -188,16 +201,7 @@ void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef&
         const TensorRef fresh = comm::slice(wide, offset, count);
         const TensorRef codes = comm::slice(sums, offset, count);
         if (adds) {
-            const Scratch held(stream, sizeof(float) * static_cast<std::size_t>(count));
-            auto* scale_inv = static_cast<float*>(device_before.data()) + place;
-            quant::dequantize_matrix(stream, scaled_array(codes, scale_inv),
-                                     {held.data(), count, DType::fp32});
-            const std::vector<SumPart> parts = {{held.data(), nullptr, DType::fp32, 0},
-                                                {fresh.data, nullptr, DType::fp32, 1}};
-            SumPartsDesc op{};
-            op.count = count;
-            op.destination = fresh;
-            comm::sum_parts(stream, parts, op);
+            add_codes(stream, codes, static_cast<float*>(device_before.data()) + place, fresh);
         }
         quantize(stream, fresh, place, codes.data, stats + i);
     }
