@@ -8,129 +8,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <limits>
 #include <mutex>
 #include <new>
-#include <unordered_map>
-
-#include <oneapi/dnnl/dnnl.hpp>
 
 #include "host/gemm/decoded_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/onednn_library.hpp"
+#include "host/gemm/onednn_primitive.hpp"
 #include "host/gemm/panels.hpp"
 #include "host/resources/atomic_max.hpp"
 
 namespace mp::backends::host {
 
 namespace {
-
-using dnnl::memory;
-
-// oneDNN asks OpenMP how many threads the calling one may use, both when it makes a primitive and when it runs one: none
-// but itself.
-class OneThread {
-  public:
-    OneThread() noexcept {
-        if (onednn_openmp().is_there()) {
-            before_ = onednn_openmp().get_max_threads();
-            onednn_openmp().set_num_threads(1);
-        }
-    }
-    OneThread(const OneThread&) = delete;
-    OneThread& operator=(const OneThread&) = delete;
-    ~OneThread() {
-        if (onednn_openmp().is_there()) {
-            onednn_openmp().set_num_threads(before_);
-        }
-    }
-
-  private:
-    int before_ = 1;
-};
-
-const dnnl::engine& cpu_engine() {
-    static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-    return engine;
-}
-
-Status to_status(const dnnl::error& error) noexcept {
-    if (error.status == dnnl_out_of_memory) {
-        return Status::error(Code::out_of_memory, "oneDNN: no memory for a matmul");
-    }
-    return Status::error(error.status == dnnl_unimplemented ? Code::unsupported
-                                                            : Code::onednn_error,
-                         "oneDNN: %s (status %d)", error.what(), static_cast<int>(error.status));
-}
-
-// Calls body(), which may throw what oneDNN throws.
-template <class Body> Status guarded(const Body& body) noexcept {
-    try {
-        return body();
-    } catch (const dnnl::error& error) {
-        return to_status(error);
-    } catch (const std::exception& error) {
-        return Status::error(Code::out_of_memory, "oneDNN: %s", error.what());
-    }
-}
-
-memory::desc matrix(int64_t rows, int64_t columns, int64_t stride, bool transposed,
-                    memory::data_type type) {
-    return {{rows, columns}, type, {transposed ? 1 : stride, transposed ? stride : 1}};
-}
-
-// A product of rows x columns of D. Where parts are alike they share one.
-class Primitive {
-  public:
-    [[nodiscard]] std::size_t scratch_bytes() const { return (scratch_.get_size() + 63) / 64 * 64; }
-    // `stride_d`: of what is written. `with_bias`: a bias of fp32 is added.
-    void make(const GemmDesc& d, int64_t rows, int64_t columns, int64_t stride_d, float alpha,
-              bool with_bias);
-    void execute(const void* a, const void* b, const float* bias, float* result,
-                 void* scratch) const;
-
-  private:
-    memory::desc a_, b_, d_, bias_, scratch_;
-    dnnl::matmul primitive_;
-};
-
-void Primitive::make(const GemmDesc& d, int64_t rows, int64_t columns, int64_t stride_d,
-                     float alpha, bool with_bias) {
-    const OneThread scope;
-    const auto type = d.dtype_a == DType::bf16 ? memory::data_type::bf16 : memory::data_type::f32;
-    a_ = matrix(rows, d.k, d.lda, d.trans_a, type);
-    b_ = matrix(d.k, columns, d.ldb, d.trans_b, type);
-    d_ = matrix(rows, columns, stride_d, false, memory::data_type::f32);
-    bias_ = matrix(1, columns, columns, false, memory::data_type::f32);
-    dnnl::primitive_attr attributes;
-    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (alpha != 1.0F) {
-        attributes.set_output_scales(0, {alpha});
-    }
-    const dnnl::matmul::primitive_desc chosen(with_bias ? dnnl::matmul::desc(a_, b_, bias_, d_)
-                                                        : dnnl::matmul::desc(a_, b_, d_),
-                                              attributes, cpu_engine());
-    scratch_ = chosen.scratchpad_desc();
-    primitive_ = dnnl::matmul(chosen);
-}
-
-void Primitive::execute(const void* a, const void* b, const float* bias, float* result,
-                        void* scratch) const {
-    const OneThread scope;
-    const dnnl::engine& engine = cpu_engine();
-    dnnl::stream stream(engine);
-    std::unordered_map<int, memory> arguments = {
-        {DNNL_ARG_SRC, memory(a_, engine, const_cast<void*>(a))},
-        {DNNL_ARG_WEIGHTS, memory(b_, engine, const_cast<void*>(b))},
-        {DNNL_ARG_DST, memory(d_, engine, result)},
-        {DNNL_ARG_SCRATCHPAD, memory(scratch_, engine, scratch)}};
-    if (bias != nullptr) {
-        arguments.emplace(DNNL_ARG_BIAS, memory(bias_, engine, const_cast<float*>(bias)));
-    }
-    primitive_.execute(stream, arguments);
-    stream.wait();
-}
 
 // One dimension in even parts of whole units, but for the last.
 struct Cut {
@@ -159,7 +50,7 @@ class OnednnGemm final : public HostGemm {
 
     Status prepare() noexcept {
         return is_empty() || desc_.k == 0 ? Status()
-                                          : guarded([this] { return make_primitives(); });
+                                          : onednn_guarded([this] { return make_primitives(); });
     }
     Status run(const Resources& with, const GemmBuffers& buffers) const noexcept override;
 
@@ -191,7 +82,7 @@ class OnednnGemm final : public HostGemm {
     GemmDesc desc_;
     bool is_direct_;
     Cut rows_, columns_;
-    Primitive primitives_[4];       // of the last row of parts: + 1, of the last column: + 2
+    OnednnPrimitive primitives_[4]; // of the last row of parts: + 1, of the last column: + 2
     std::size_t scratch_bytes_ = 0; // of a thread
 };
 
@@ -258,7 +149,7 @@ Status OnednnGemm::execute(const OutputPart& part, const GemmBuffers& buffers, c
     const int64_t b = part.batch * d.batch_stride_b + part.column * (d.trans_b ? d.ldb : 1);
     const int64_t to = is_direct_ ? part.batch * d.batch_stride_d + part.row * d.ldd + part.column
                                   : (part.batch * d.m + part.row) * d.n + part.column;
-    return guarded([&] {
+    return onednn_guarded([&] {
         primitives_[part.primitive].execute(
             at(buffers.a, a, d.dtype_a), at(buffers.b, b, d.dtype_b),
             bias != nullptr ? bias + part.column : nullptr, result + to, scratch);
@@ -354,19 +245,6 @@ Status make_bf16(const GemmDesc& op, int32_t threads, std::unique_ptr<HostGemm>&
     return is_fp8(op.dtype_a) ? DecodedGemm::make(op, threads, make, out) : make(op, threads, out);
 }
 
-// Whether oneDNN has a kernel for this type here, other than its reference one.
-bool has_kernel(memory::data_type type) noexcept {
-    const Status status = guarded([type] {
-        const memory::desc a({64, 64}, type, memory::dims{64, 1});
-        const memory::desc d({64, 64}, memory::data_type::f32, memory::dims{64, 1});
-        const dnnl::matmul::primitive_desc chosen(dnnl::matmul::desc(a, a, d), cpu_engine());
-        return std::strncmp(chosen.impl_info_str(), "ref", 3) == 0
-                   ? Status::error(Code::unsupported, "only the reference kernel")
-                   : Status();
-    });
-    return status.ok();
-}
-
 bool supports(const GemmDesc& op, DType wanted, bool (*has_kernel_for)(), Reason& reason) noexcept {
     const bool decodes = wanted == DType::bf16 && is_fp8(op.dtype_a) && is_fp8(op.dtype_b);
     if (!decodes && (op.dtype_a != wanted || op.dtype_b != wanted)) {
@@ -396,17 +274,17 @@ bool supports(const GemmDesc& op, DType wanted, bool (*has_kernel_for)(), Reason
     return has_common_results(op, reason);
 }
 
-template <memory::data_type kType> bool has_kernel_once() noexcept {
-    static const bool has = has_kernel(kType);
+template <dnnl::memory::data_type kType> bool has_kernel_once() noexcept {
+    static const bool has = has_onednn_kernel(kType);
     return has;
 }
 
 bool supports_fp32(const GemmDesc& op, Reason& reason) noexcept {
-    return supports(op, DType::fp32, has_kernel_once<memory::data_type::f32>, reason);
+    return supports(op, DType::fp32, has_kernel_once<dnnl::memory::data_type::f32>, reason);
 }
 
 bool supports_bf16(const GemmDesc& op, Reason& reason) noexcept {
-    return supports(op, DType::bf16, has_kernel_once<memory::data_type::bf16>, reason);
+    return supports(op, DType::bf16, has_kernel_once<dnnl::memory::data_type::bf16>, reason);
 }
 
 const char* isa_name(dnnl_cpu_isa_t isa) {
