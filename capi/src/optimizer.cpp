@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// optimizer.h, but for steps on the caller's pointers.
+// optimizer.h and optimizer_state.h, but for steps on the caller's pointers.
 #include <utility>
 #include <vector>
 
