@@ -4,11 +4,11 @@
 
 #include <array>
 #include <cstdlib>
-#include <memory>
 #include <numeric>
 
 #include "bits_options.hpp"
 #include "bits_outcome.hpp"
+#include "memory.hpp"
 #include "training.hpp"
 
 namespace mp_test::bits {
@@ -28,17 +28,6 @@ inline constexpr std::size_t kWorkspaceBytes = std::size_t{1} << 26; // used one
 
 enum Param : int32_t { kEmbedding, kFirst, kSecond, kBias, kScale, kParamCount };
 inline constexpr const char* kParamNames[] = {"embedding", "first", "second", "bias", "scale"};
-
-// 256-aligned memory of the caller's.
-struct Block {
-    std::unique_ptr<unsigned char, decltype(&std::free)> memory{nullptr, &std::free};
-    std::size_t bytes = 0;
-    Block() = default;
-    explicit Block(std::size_t size)
-        : memory(static_cast<unsigned char*>(std::aligned_alloc(256, (size + 255) / 256 * 256)),
-                 &std::free),
-          bytes(size) {}
-};
 
 class Model {
   public:

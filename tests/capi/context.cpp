@@ -7,32 +7,12 @@
 #include <thread>
 #include <vector>
 
+#include "memory.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
 
 namespace {
-
-struct Counter {
-    std::atomic<int64_t> live{0};
-    std::atomic<int64_t> calls{0};
-    bool refuse = false;
-};
-
-void* count_allocate(size_t size, size_t alignment, void* payload) {
-    auto* counter = static_cast<Counter*>(payload);
-    if (counter->refuse) {
-        return nullptr;
-    }
-    counter->live += static_cast<int64_t>(size);
-    ++counter->calls;
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-
-void count_release(void* pointer, size_t size, size_t /*alignment*/, void* payload) {
-    static_cast<Counter*>(payload)->live -= static_cast<int64_t>(size);
-    std::free(pointer);
-}
 
 std::string describe(mp_context* context) {
     size_t needed = 0;
@@ -143,7 +123,7 @@ TEST(Context, BadDescriptorsAreRefused) {
     desc.api_version = MP_VERSION + 1;
     MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_VERSION_MISMATCH, "newer");
     desc = MP_CONTEXT_DESC_INIT;
-    desc.allocate = count_allocate;
+    desc.allocate = Counter::allocate;
     MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "release");
     desc = MP_CONTEXT_DESC_INIT;
     desc.log_level = 9;
@@ -196,9 +176,7 @@ TEST(Context, AllMemoryComesFromTheHooksAndGoesBack) {
     {
         mp_context_desc desc = MP_CONTEXT_DESC_INIT;
         desc.num_threads = 1;
-        desc.allocate = count_allocate;
-        desc.release = count_release;
-        desc.allocator_payload = &counter;
+        counter.serve(desc);
         mp_context* raw = nullptr;
         MP_OK(mp_context_create(&desc, &raw));
         const Context context(raw);

@@ -2,13 +2,12 @@
 // Every key of a recipe does something: the same small training under two values of it differs in the part that the key is
 // about, and, where a key is about one product alone, in no other part of a layer.
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <thread>
 
+#include "memory.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -25,18 +24,6 @@ struct Seen {
     void add(const char* part, double value) { parts[part].push_back(value); }
     void add(const char* part, const std::vector<float>& values) {
         parts[part].insert(parts[part].end(), values.begin(), values.end());
-    }
-};
-
-struct Counted { // an allocator that knows how much is out
-    std::atomic<int64_t> bytes{0};
-    static void* take(size_t size, size_t alignment, void* payload) {
-        static_cast<Counted*>(payload)->bytes += static_cast<int64_t>(size);
-        return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-    }
-    static void give(void* pointer, size_t size, size_t /*alignment*/, void* payload) {
-        static_cast<Counted*>(payload)->bytes -= static_cast<int64_t>(size);
-        std::free(pointer);
     }
 };
 
@@ -101,12 +88,10 @@ struct Layer {
 
 // Training of one rank of two: three layers over three parameters, and a vector kept in fp32.
 void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
-    Counted memory;
+    Counter memory;
     mp_context_desc desc = MP_CONTEXT_DESC_INIT;
     desc.num_threads = 1;
-    desc.allocate = Counted::take;
-    desc.release = Counted::give;
-    desc.allocator_payload = &memory;
+    memory.serve(desc);
     mp_context* raw_context = nullptr;
     MP_OK(mp_context_create(&desc, &raw_context));
     const Context context(raw_context);
@@ -199,7 +184,7 @@ void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
         seen.add("second", static_cast<double>(report.state_bytes[MP_STATE_EXP_AVG_SQ]));
         seen.add("compensations", static_cast<double>(report.compensation_bytes));
         seen.add("stepped", numbers_of(context, layers[0].weight));
-        seen.add("memory", static_cast<double>(memory.bytes));
+        seen.add("memory", static_cast<double>(memory.live));
     }
 }
 

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a test's own: as the library wants what is lent to it, and an allocator that counts.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "mixedprec.h"
+
+namespace mp_test {
+
+// 256-aligned.
+struct Block {
+    std::unique_ptr<unsigned char, decltype(&std::free)> memory{nullptr, &std::free};
+    std::size_t bytes = 0;
+    Block() = default;
+    explicit Block(std::size_t size)
+        : memory(static_cast<unsigned char*>(std::aligned_alloc(256, (size + 255) / 256 * 256)),
+                 &std::free),
+          bytes(size) {}
+};
+
+// What a context with these hooks has out, and how often it asked.
+struct Counter {
+    std::atomic<int64_t> live{0}; // bytes
+    std::atomic<int64_t> calls{0};
+    bool refuse = false;
+
+    static void* allocate(std::size_t size, std::size_t alignment, void* payload) {
+        auto* counter = static_cast<Counter*>(payload);
+        if (counter->refuse) {
+            return nullptr;
+        }
+        counter->live += static_cast<int64_t>(size);
+        ++counter->calls;
+        return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    }
+    static void release(void* pointer, std::size_t size, std::size_t /*alignment*/, void* payload) {
+        static_cast<Counter*>(payload)->live -= static_cast<int64_t>(size);
+        std::free(pointer);
+    }
+    void serve(mp_context_desc& desc) {
+        desc.allocate = allocate;
+        desc.release = release;
+        desc.allocator_payload = this;
+    }
+};
+
+} // namespace mp_test

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of kept inputs share (saved*.cpp): a square layer under any recipe, and a pass by the simple calls.
+#pragma once
+
+#include "layers.hpp"
+
+namespace mp_test::saved {
+
+inline constexpr int64_t kRows = 64;
+inline constexpr int64_t kSize = 96; // of every layer, in and out
+inline constexpr const char* kRecipes[] = {"fp32",        "fp16_mixed",  "bf16_mixed",
+                                           "fp8_delayed", "fp8_current", "fp8_rowwise",
+                                           "fp8_block",   "mxfp8",       "fp8_rowwise_gw_hp"};
+
+using Bytes = std::vector<unsigned char>;
+
+// A layer with its weight and main gradient.
+struct Layer {
+    Recipe recipe;
+    Tensor w;
+    Tensor dw;
+    Linear linear;
+
+    Layer(mp_context* context, const char* name, uint64_t seed, uint32_t flags = 0)
+        : recipe(make_recipe(context, name)),
+          w(make_tensor(context, MP_DTYPE_FP32, {kSize, kSize}, numbers(kSize * kSize, seed))),
+          dw(make_tensor(context, MP_DTYPE_FP32, {kSize, kSize})),
+          linear(make_linear(context, recipe, linear_desc(kSize, kSize, flags), w)) {}
+
+    void end_step() const {
+        mp_linear* const one = linear;
+        EXPECT_TRUE(succeeded(mp_linear_end_step(&one, 1, nullptr, nullptr)));
+    }
+};
+
+struct SavedTest : ::testing::Test {
+    Context context = make_context();
+
+    Tensor activation(uint64_t seed, float scale = 1.0F) const {
+        std::vector<float> values = numbers(kRows * kSize, seed);
+        for (float& value : values) {
+            value *= scale;
+        }
+        return make_tensor(context, MP_DTYPE_FP32, {kRows, kSize}, values);
+    }
+    Tensor empty() const { return make_tensor(context, MP_DTYPE_FP32, {kRows, kSize}); }
+    Tensor empty_weight(int32_t dtype = MP_DTYPE_FP32) const {
+        return make_tensor(context, dtype, {kSize, kSize});
+    }
+    // Forward and backward by the simple calls.
+    struct Pass {
+        Bytes y, dx, dw;
+        bool operator==(const Pass&) const = default;
+    };
+    Pass simple(mp_linear* linear, mp_tensor* x, mp_tensor* dy) const {
+        const Tensor y = empty(), dx = empty(), dw = empty_weight();
+        EXPECT_TRUE(succeeded(mp_linear_forward(linear, nullptr, x, y)));
+        EXPECT_TRUE(done(mp_linear_backward(linear, nullptr, dy, dx, dw, nullptr, 0)));
+        return {bytes_of(y), bytes_of(dx), bytes_of(dw)};
+    }
+};
+
+} // namespace mp_test::saved
