@@ -10,12 +10,6 @@ using namespace mp_test;
 
 namespace {
 
-Optimizer make_optimizer(const Context& context, mp_recipe* recipe, const mp_optimizer_desc& desc) {
-    mp_optimizer* raw = nullptr;
-    EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, &desc, &raw)));
-    return Optimizer(raw);
-}
-
 mp_param_group_desc group_of(mp_optimizer* optimizer, int32_t group) {
     mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
     EXPECT_TRUE(succeeded(mp_optimizer_get_group(optimizer, group, &desc)));

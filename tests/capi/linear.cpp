@@ -2,7 +2,7 @@
 // Linear: forward and both gradients against products in double of the rounded operands, for every recipe.
 #include <cmath>
 
-#include "support.hpp"
+#include "layers.hpp"
 
 using namespace mp_test;
 
@@ -19,19 +19,6 @@ struct LinearTest : ::testing::Test {
     std::vector<float> bias_values = numbers(kOut, 3);
     std::vector<float> dy_values = numbers(kRows * kOut, 4);
 
-    int32_t weight_dtype(mp_recipe* recipe) {
-        const char* name = nullptr;
-        EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, MP_RECIPE_WEIGHT_DTYPE, &name)));
-        return dtype_of(name);
-    }
-    static int32_t dtype_of(const std::string& name) {
-        return name == "fp32" ? MP_DTYPE_FP32 : name == "fp16" ? MP_DTYPE_FP16 : MP_DTYPE_BF16;
-    }
-    int32_t gemm_dtype(mp_recipe* recipe) {
-        const char* name = nullptr;
-        EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, MP_RECIPE_GEMM_FPROP_DTYPE, &name)));
-        return dtype_of(name);
-    }
     // The values after rounding to `dtype`.
     std::vector<float> rounded(const std::vector<float>& values, int32_t dtype) {
         const Tensor tensor =
@@ -39,13 +26,7 @@ struct LinearTest : ::testing::Test {
         return values_of(context, tensor);
     }
     Linear make(mp_recipe* recipe, mp_tensor* weight, mp_tensor* bias, uint32_t flags = 0) {
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = kIn;
-        desc.out_features = kOut;
-        desc.flags = flags;
-        mp_linear* linear = nullptr;
-        EXPECT_TRUE(succeeded(mp_linear_create(context, recipe, &desc, weight, bias, &linear)));
-        return Linear(linear);
+        return make_linear(context, recipe, linear_desc(kIn, kOut, flags), weight, bias);
     }
 };
 
@@ -63,7 +44,7 @@ TEST_F(LinearTest, EveryRecipeAgainstDouble) {
           "bf16_pure", "bf16_pure_kahan", "bf16_pure_sr"}) {
         const Recipe recipe = make_recipe(context, name);
         const int32_t stored = weight_dtype(recipe);
-        const int32_t operand = gemm_dtype(recipe);
+        const int32_t operand = dtype_of(recipe, MP_RECIPE_GEMM_FPROP_DTYPE);
         const Tensor w = make_tensor(context, stored, {kOut, kIn}, w_values);
         const Tensor bias = make_tensor(context, stored, {kOut}, bias_values);
         const Tensor x = make_tensor(context, MP_DTYPE_FP32, {kRows, kIn}, x_values);

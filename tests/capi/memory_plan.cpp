@@ -33,12 +33,6 @@ std::vector<int64_t> shapes_of(const Opt& opt) {
     return counts;
 }
 
-Recipe recipe_of(mp_context* context, const std::string& json) {
-    mp_recipe* recipe = nullptr;
-    EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, json.c_str(), SIZE_MAX, &recipe)));
-    return Recipe(recipe);
-}
-
 mp_memory_report empty_report() {
     mp_memory_report report{};
     report.struct_size = sizeof report;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What belongs to a group of parameters: its own count of steps, and a learning rate in device memory; and the
-// gradients' divisor in device memory.
+// What belongs to a group of parameters: its own count of steps, a rule, a learning rate in device memory; and the gradients'
+// divisor in device memory.
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "support.hpp"
+#include "optimizers.hpp"
 
 using namespace mp_test;
 
@@ -30,9 +29,7 @@ struct Groups {
     explicit Groups(int32_t count, uint32_t flags = 0) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = flags;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, &desc, &raw)));
-        optimizer = Optimizer(raw);
+        optimizer = make_optimizer(context, recipe, desc);
         for (int32_t i = 0; i < count; ++i) {
             add();
         }
@@ -44,11 +41,8 @@ struct Groups {
         params.push_back(make_tensor(context, MP_DTYPE_FP32, {kCount}, numbers(kCount, 1)));
         grads.push_back(make_tensor(context, MP_DTYPE_FP32, {kCount}));
         const std::string name = 'p' + std::to_string(group);
-        mp_param_desc param = MP_PARAM_DESC_INIT;
-        param.name = name.c_str();
-        param.param = params.back();
-        param.grad = grads.back();
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, nullptr)));
+        EXPECT_TRUE(
+            succeeded(add_param(optimizer, group, name.c_str(), params.back(), grads.back())));
     }
     void write_grads(uint64_t seed, float scale = 1.0F) {
         std::vector<float> values = numbers(kCount, seed);
@@ -70,12 +64,7 @@ struct Groups {
         EXPECT_TRUE(succeeded(mp_optimizer_get_group_step(optimizer, nullptr, group, &value)));
         return value;
     }
-    int64_t steps_taken() {
-        mp_optimizer_stats stats{};
-        stats.struct_size = sizeof stats;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
-        return stats.step;
-    }
+    int64_t steps_taken() { return stats_of(optimizer).step; }
     std::vector<float> values(std::size_t group) { return values_of(context, params[group]); }
 };
 
@@ -204,11 +193,7 @@ TEST(OptimizerGroups, GradientsDividedByATensor) {
         divided.step();
     }
     EXPECT_EQ(plain.values(0), divided.values(0));
-    mp_optimizer_stats a{};
-    mp_optimizer_stats b{};
-    a.struct_size = b.struct_size = sizeof a;
-    MP_OK(mp_optimizer_get_stats(plain.optimizer, nullptr, &a));
-    MP_OK(mp_optimizer_get_stats(divided.optimizer, nullptr, &b));
+    const mp_optimizer_stats a = stats_of(plain.optimizer), b = stats_of(divided.optimizer);
     EXPECT_EQ(a.grad_norm, b.grad_norm);
     EXPECT_EQ(b.grad_mul, 0.125);
     MP_OK(mp_optimizer_set_grad_scale_tensor(divided.optimizer, nullptr));
@@ -276,8 +261,6 @@ TEST(OptimizerGroups, ScalarsOfAStepOnPointers) {
     EXPECT_EQ(results[1], results[3]);
     EXPECT_NE(results[0], numbers(kCount, 1));
 }
-
-// ---- rules -------------------------------------------------------------------------------------
 
 TEST(OptimizerGroups, HaveARuleEach) {
     Groups all(1);
@@ -365,113 +348,4 @@ TEST(OptimizerGroups, ADefaultOfSinglePrecisionIsADefault) {
         const StepPlan plan(raw);
         MP_OK(mp_step_plan_set_args(plan, nullptr, &args));
     }
-}
-
-// ---- formats of a group's moments ----------------------------------------------------------------
-
-namespace {
-
-// A parameter of so many elements in a new group, whose first moment's state is asked for.
-struct FormatOfGroup {
-    Context context = make_context();
-    Recipe recipe;
-    Optimizer optimizer;
-    std::vector<Tensor> params;
-
-    explicit FormatOfGroup(const char* json) {
-        mp_recipe* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, json, std::strlen(json), &raw)));
-        recipe = Recipe(raw);
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
-        optimizer = Optimizer(made);
-    }
-    int32_t add(const char* exp_avg, const char* exp_avg_sq, int64_t count) {
-        mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
-        desc.beta2 = 0.95;
-        desc.state_formats[0] = exp_avg;
-        desc.state_formats[1] = exp_avg_sq;
-        int32_t group = -1;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &desc, &group)));
-        params.push_back(make_tensor(context, MP_DTYPE_BF16, {count}));
-        const std::string name = 'p' + std::to_string(params.size());
-        mp_param_desc param = MP_PARAM_DESC_INIT;
-        param.name = name.c_str();
-        param.param = params.back();
-        int32_t index = -1;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, &index)));
-        return index;
-    }
-    int32_t dtype(int32_t index, const char* state) {
-        mp_tensor* tensor = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, index, state, &tensor)));
-        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-        EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
-        mp_tensor_destroy(tensor);
-        return desc.dtype;
-    }
-};
-
-constexpr const char* kInt8 = R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int8_block256",
-                                  "optimizer.exp_avg_sq.dtype": "int8_companded32"})";
-
-} // namespace
-
-// Embeddings keep fp32 moments beside a model whose others are 8-bit; all of them take the same step.
-TEST(OptimizerGroups, AGroupKeepsItsMomentsInFormatsOfItsOwn) {
-    FormatOfGroup run(kInt8);
-    const int32_t common = run.add(nullptr, nullptr, 5000);
-    const int32_t embedding = run.add("fp32", "fp32", 5000);
-    const int32_t mixed = run.add("bf16", nullptr, 5000);
-    EXPECT_EQ(run.dtype(common, "exp_avg"), MP_DTYPE_UINT8);
-    EXPECT_EQ(run.dtype(common, "exp_avg_sq"), MP_DTYPE_UINT8);
-    EXPECT_EQ(run.dtype(common, "exp_avg_sq_scale_inv"), MP_DTYPE_FP16);
-    EXPECT_EQ(run.dtype(embedding, "exp_avg"), MP_DTYPE_FP32);
-    EXPECT_EQ(run.dtype(embedding, "exp_avg_sq"), MP_DTYPE_FP32);
-    EXPECT_EQ(run.dtype(mixed, "exp_avg"), MP_DTYPE_BF16);
-    EXPECT_EQ(run.dtype(mixed, "exp_avg_sq"), MP_DTYPE_UINT8);
-    MP_OK(mp_optimizer_step(run.optimizer, nullptr, nullptr));
-
-    mp_param_group_desc wrong = MP_PARAM_GROUP_DESC_INIT;
-    wrong.state_formats[0] = "int9";
-    int32_t group = -1;
-    MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
-             "int9");
-    mp_param_group_desc lion = MP_PARAM_GROUP_DESC_INIT;
-    lion.rule = MP_RULE_LION;
-    lion.state_formats[0] = "bf16";
-    MP_OK(mp_optimizer_add_group(run.optimizer, &lion, &group));
-    lion.state_formats[1] = "bf16"; // which it does not have
-    MP_FAILS(mp_optimizer_add_group(run.optimizer, &lion, &group), MP_STATUS_INVALID_ARGUMENT,
-             "lion keeps 1 state(s)");
-}
-
-// Where a group keeps fp32, nothing is rounded: the recipe's stochastic rounding is for the others.
-TEST(OptimizerGroups, FormatsAreCheckedWithTheRecipesRoundings) {
-    FormatOfGroup run("{\"recipe\": \"bf16_pure_sr\"}");
-    const int32_t index = run.add("fp32", "fp32", 64);
-    EXPECT_EQ(run.dtype(index, "exp_avg_sq"), MP_DTYPE_FP32);
-    mp_param_group_desc wrong = MP_PARAM_GROUP_DESC_INIT;
-    wrong.beta2 = 0.95;
-    wrong.state_formats[1] =
-        "int8_block256"; // rounded to nearest only, and the recipe asks for more
-    int32_t group = -1;
-    MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
-             "stochastic");
-    wrong.state_formats[1] = "fp8_e4m3_scaled"; // does not train
-    MP_FAILS(mp_optimizer_add_group(run.optimizer, &wrong, &group), MP_STATUS_INVALID_ARGUMENT,
-             "2.3e5");
-}
-
-TEST(OptimizerGroups, SmallTensorsKeepFp32BelowTheRecipesThreshold) {
-    FormatOfGroup usual(kInt8);
-    EXPECT_EQ(usual.dtype(usual.add(nullptr, nullptr, 4095), "exp_avg"), MP_DTYPE_FP32);
-    EXPECT_EQ(usual.dtype(usual.add(nullptr, nullptr, 4096), "exp_avg"), MP_DTYPE_UINT8);
-    FormatOfGroup all(R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int8_block256",
-                          "optimizer.block_min_elements": 0})");
-    EXPECT_EQ(all.dtype(all.add(nullptr, nullptr, 1), "exp_avg"), MP_DTYPE_UINT8);
-    FormatOfGroup few(R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int8_block256",
-                          "optimizer.block_min_elements": 100000})");
-    EXPECT_EQ(few.dtype(few.add(nullptr, nullptr, 99999), "exp_avg"), MP_DTYPE_FP32);
-    EXPECT_EQ(few.dtype(few.add(nullptr, nullptr, 100000), "exp_avg"), MP_DTYPE_UINT8);
 }

@@ -39,12 +39,6 @@ const Form kForms[] = {
      "int4 blocks", 0.1126, 1.0 / 16.0},
 };
 
-Recipe recipe_of(mp_context* context, const char* json) {
-    mp_recipe* recipe = nullptr;
-    EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, json, SIZE_MAX, &recipe)));
-    return Recipe(recipe);
-}
-
 // One parameter "w" with its optimizer.
 struct One {
     Context context;

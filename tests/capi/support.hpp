@@ -93,11 +93,37 @@ inline Recipe make_recipe(mp_context* context, const char* name) {
     return Recipe(recipe);
 }
 
-// Without groups.
-inline Optimizer make_optimizer(mp_context* context, mp_recipe* recipe) {
+// Of a preset's name, or of JSON.
+inline Recipe recipe_of(mp_context* context, const std::string& text) {
+    if (text[0] != '{') {
+        return make_recipe(context, text.c_str());
+    }
+    mp_recipe* recipe = nullptr;
+    EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, text.data(), text.size(), &recipe)));
+    return Recipe(recipe);
+}
+
+// Of a key whose value is a type of numbers.
+inline int32_t dtype_of(mp_recipe* recipe, const char* key) {
+    const char* name = nullptr;
+    EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, key, &name)));
+    return std::string(name) == "fp32"   ? MP_DTYPE_FP32
+           : std::string(name) == "fp16" ? MP_DTYPE_FP16
+                                         : MP_DTYPE_BF16;
+}
+
+inline int32_t weight_dtype(mp_recipe* recipe) { return dtype_of(recipe, MP_RECIPE_WEIGHT_DTYPE); }
+
+// Without groups. `desc` NULL: the defaults.
+inline Optimizer make_optimizer(mp_context* context, mp_recipe* recipe,
+                                const mp_optimizer_desc* desc = nullptr) {
     mp_optimizer* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
+    EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, desc, &made)));
     return Optimizer(made);
+}
+inline Optimizer make_optimizer(mp_context* context, mp_recipe* recipe,
+                                const mp_optimizer_desc& desc) {
+    return make_optimizer(context, recipe, &desc);
 }
 
 inline mp_tensor_desc tensor_desc(int32_t dtype, const std::vector<int64_t>& shape) {

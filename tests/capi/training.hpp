@@ -38,25 +38,6 @@ inline const char* const kStates[] = {
     "param",  "exp_avg",           "exp_avg_sq",          "compensation",
     "master", "exp_avg_scale_inv", "exp_avg_sq_scale_inv"};
 
-inline int32_t weight_dtype(mp_recipe* recipe) {
-    const char* name = nullptr;
-    EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, MP_RECIPE_WEIGHT_DTYPE, &name)));
-    return std::string(name) == "fp32"   ? MP_DTYPE_FP32
-           : std::string(name) == "fp16" ? MP_DTYPE_FP16
-                                         : MP_DTYPE_BF16;
-}
-
-inline Recipe recipe_of(mp_context* context, const std::string& text) {
-    mp_recipe* recipe = nullptr;
-    if (text[0] == '{') {
-        EXPECT_TRUE(
-            succeeded(mp_recipe_create_from_json(context, text.data(), text.size(), &recipe)));
-    } else {
-        EXPECT_TRUE(succeeded(mp_recipe_create(context, text.c_str(), &recipe)));
-    }
-    return Recipe(recipe);
-}
-
 struct Training {
     Context context;
     Recipe recipe;

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Groups and parameters of an optimizer in one line, and what it says of itself.
+#pragma once
+
+#include "support.hpp"
+
+namespace mp_test {
+
+inline int32_t add_group(mp_optimizer* optimizer, double lr = 1e-3, double weight_decay = 0.01,
+                         double beta2 = 0.95) {
+    mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
+    group.lr = lr;
+    group.beta2 = beta2;
+    group.weight_decay = weight_decay;
+    int32_t index = -1;
+    EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &group, &index)));
+    return index;
+}
+
+inline mp_status add_param(mp_optimizer* optimizer, int32_t group, const char* name,
+                           mp_tensor* param, mp_tensor* grad = nullptr, mp_tensor* init = nullptr,
+                           int32_t* index = nullptr) {
+    mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.name = name;
+    desc.param = param;
+    desc.grad = grad;
+    desc.init_fp32 = init;
+    return mp_optimizer_add_param(optimizer, group, &desc, index);
+}
+
+inline Tensor state_of(mp_optimizer* optimizer, int32_t index, const char* name) {
+    mp_tensor* tensor = nullptr;
+    EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, index, name, &tensor)));
+    return Tensor(tensor);
+}
+
+inline mp_optimizer_stats stats_of(mp_optimizer* optimizer) {
+    mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
+    EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
+    return stats;
+}
+
+inline mp_sharding_progress progress_of(const mp_optimizer* optimizer) {
+    mp_sharding_progress progress = MP_SHARDING_PROGRESS_INIT;
+    EXPECT_TRUE(succeeded(mp_optimizer_get_progress(optimizer, &progress)));
+    return progress;
+}
+
+} // namespace mp_test
