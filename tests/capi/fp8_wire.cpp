@@ -2,7 +2,6 @@
 // fp8 between ranks through the C ABI: the factor mu of gradients, which a checkpoint keeps, and weights gathered as codes.
 #include <cmath>
 
-#include "ranks.hpp"
 #include "sharded_model.hpp"
 #include "training.hpp"
 
@@ -23,21 +22,6 @@ double mu_of(const ShardedModel& model, int32_t index) {
     return mu;
 }
 
-Checkpoint checkpoint_of(const ShardedModel& model, mp_comm* comm) {
-    mp_checkpoint* raw = nullptr;
-    EXPECT_TRUE(succeeded(mp_checkpoint_create(model.context, comm, nullptr, &raw)));
-    Checkpoint checkpoint(raw);
-    EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, model.optimizer)));
-    return checkpoint;
-}
-
-void train(ShardedModel& model, int64_t from, int64_t to) {
-    for (int64_t step = from; step < to; ++step) {
-        MP_OK(model.backward(step));
-        MP_OK(mp_optimizer_step(model.optimizer, nullptr, nullptr));
-    }
-}
-
 } // namespace
 
 TEST(Fp8Wire, ACheckpointKeepsMu) {
@@ -52,17 +36,17 @@ TEST(Fp8Wire, ACheckpointKeepsMu) {
         MP_FAILS(mp_optimizer_get_grad_mu(model.optimizer, 9, &mu), MP_STATUS_INVALID_ARGUMENT,
                  "9");
         EXPECT_NEAR(mu_of(model, 0), std::sqrt(0.5), 1e-6);
-        train(model, 0, 3);
+        model.train(0, 3);
         const double later = mu_of(model, 0);
         EXPECT_GT(later, std::sqrt(0.5) * 1.002) << "2 * 0.5 of the largest code: nothing clips";
         EXPECT_EQ(mu_of(model, 2), later) << "of no elements";
-        MP_OK(mp_checkpoint_save(checkpoint_of(model, comm), folder.c_str(), 3, 0));
-        train(model, 3, 6);
+        MP_OK(mp_checkpoint_save(model.checkpoint(comm), folder.c_str(), 3, 0));
+        model.train(3, 6);
         ShardedModel again(comm, shared_wire());
-        MP_OK(mp_checkpoint_load(checkpoint_of(again, comm), folder.c_str(), 0, nullptr));
+        MP_OK(mp_checkpoint_load(again.checkpoint(comm), folder.c_str(), 0, nullptr));
         EXPECT_EQ(mu_of(again, 0), later);
         saved = rank == 0 ? later : saved;
-        train(again, 3, 6);
+        again.train(3, 6);
         for (int32_t i = 0; i < kParams; ++i) {
             EXPECT_EQ(mu_of(again, i), mu_of(model, i));
             EXPECT_EQ(bytes_of(again.params[static_cast<std::size_t>(i)]),
@@ -71,14 +55,14 @@ TEST(Fp8Wire, ACheckpointKeepsMu) {
     });
     // One rank has no wire, and no mu; what is saved of it stays for ranks that have. One that never had any gives none.
     ShardedModel alone(nullptr, MP_SHARDING_DESC_INIT);
-    MP_OK(mp_checkpoint_save(checkpoint_of(alone, nullptr), without.c_str(), 3, 0));
-    MP_OK(mp_checkpoint_load(checkpoint_of(alone, nullptr), folder.c_str(), 0, nullptr));
-    MP_OK(mp_checkpoint_save(checkpoint_of(alone, nullptr), kept.c_str(), 3, 0));
+    MP_OK(mp_checkpoint_save(alone.checkpoint(nullptr), without.c_str(), 3, 0));
+    MP_OK(mp_checkpoint_load(alone.checkpoint(nullptr), folder.c_str(), 0, nullptr));
+    MP_OK(mp_checkpoint_save(alone.checkpoint(nullptr), kept.c_str(), 3, 0));
     run_ranks(2, [&](mp_comm* comm, int32_t /*rank*/) {
         ShardedModel model(comm, shared_wire());
-        MP_OK(mp_checkpoint_load(checkpoint_of(model, comm), kept.c_str(), 0, nullptr));
+        MP_OK(mp_checkpoint_load(model.checkpoint(comm), kept.c_str(), 0, nullptr));
         EXPECT_EQ(mu_of(model, 0), saved);
-        MP_OK(mp_checkpoint_load(checkpoint_of(model, comm), without.c_str(), 0, nullptr));
+        MP_OK(mp_checkpoint_load(model.checkpoint(comm), without.c_str(), 0, nullptr));
         EXPECT_NEAR(mu_of(model, 0), std::sqrt(0.5), 1e-6);
     });
 }

@@ -46,4 +46,14 @@ inline mp_sharding_progress progress_of(const mp_optimizer* optimizer) {
     return progress;
 }
 
+// Of this optimizer alone. `comm` NULL: of one rank.
+inline Checkpoint checkpoint_of(mp_context* context, mp_optimizer* optimizer,
+                                mp_comm* comm = nullptr) {
+    mp_checkpoint* made = nullptr;
+    EXPECT_TRUE(succeeded(mp_checkpoint_create(context, comm, nullptr, &made)));
+    Checkpoint checkpoint(made);
+    EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, optimizer)));
+    return checkpoint;
+}
+
 } // namespace mp_test

@@ -2,7 +2,8 @@
 // A small model with fp32 weights under a sharded optimizer, and gradients that differ by step.
 #pragma once
 
-#include "support.hpp"
+#include "optimizers.hpp"
+#include "ranks.hpp"
 
 namespace mp_test {
 
@@ -32,10 +33,7 @@ struct ShardedModel {
             params.push_back(make_tensor(context, MP_DTYPE_FP32, {kModelSizes[i]},
                                          numbers(count, static_cast<uint64_t>(i + 1))));
             const std::string name = 'p' + std::to_string(i);
-            mp_param_desc param = MP_PARAM_DESC_INIT;
-            param.name = name.c_str();
-            param.param = params.back();
-            EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, nullptr)));
+            EXPECT_TRUE(succeeded(add_param(optimizer, group, name.c_str(), params.back())));
         }
     }
 
@@ -59,6 +57,26 @@ struct ShardedModel {
         return status;
     }
 
+    // Steps from `first` to before `end`.
+    void train(int64_t first, int64_t end) {
+        for (int64_t step = first; step < end; ++step) {
+            MP_OK(backward(step));
+            MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+        }
+    }
+
+    // The bytes of all weights, gathered.
+    std::vector<std::vector<unsigned char>> weights() {
+        EXPECT_TRUE(succeeded(gather()));
+        std::vector<std::vector<unsigned char>> bytes;
+        for (const Tensor& param : params) {
+            bytes.push_back(bytes_of(param));
+        }
+        return bytes;
+    }
+
+    Checkpoint checkpoint(mp_comm* comm) const { return checkpoint_of(context, optimizer, comm); }
+
   private:
     mp_status write_gradient(int32_t i, int64_t step) {
         mp_status status = mp_optimizer_acquire_grad(optimizer, nullptr, i);
@@ -77,5 +95,23 @@ struct ShardedModel {
         return mp_tensor_write(grad, nullptr, values.data(), values.size() * sizeof(float));
     }
 };
+
+// Of a stage as people count them, from 0.
+inline mp_sharding_desc stage_desc(int32_t stage) {
+    mp_sharding_desc desc = MP_SHARDING_DESC_INIT;
+    desc.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
+    return desc;
+}
+
+// A rank that does not come is not waited for as long as usual.
+inline const mp_comm_desc kSoon = [] {
+    mp_comm_desc desc = MP_COMM_DESC_INIT;
+    desc.deadline_ms = 20000;
+    return desc;
+}();
+
+inline void run_sharded(int32_t count, const std::function<void(mp_comm*, int32_t)>& body) {
+    run_ranks(count, body, &kSoon);
+}
 
 } // namespace mp_test

@@ -7,17 +7,11 @@
 #include <thread>
 
 #include "forwarded_comm.hpp"
+#include "optimizers.hpp"
 
 using namespace mp_test;
 
 namespace {
-
-mp_sharding_progress progress_of(const mp_optimizer* optimizer) {
-    mp_sharding_progress progress{};
-    progress.struct_size = sizeof progress;
-    EXPECT_TRUE(succeeded(mp_optimizer_get_progress(optimizer, &progress)));
-    return progress;
-}
 
 // One step in which the gradients leave before it.
 void train(mp_comm* comm, bool has_thread) {
