@@ -11,6 +11,7 @@
 namespace mp_test {
 
 using Comm = Handle<mp_comm, mp_comm_destroy>;
+using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
 
 inline std::vector<Comm> make_comms(int32_t count, const mp_comm_desc* desc = nullptr) {
     std::vector<mp_comm*> raw(static_cast<std::size_t>(count));

@@ -10,8 +10,6 @@
 namespace mp_test {
 namespace {
 
-using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
-
 // Every rank has a context of its own.
 void run_ranks(int32_t count, const std::function<void(mp_comm*, mp_context*, int32_t)>& body) {
     mp_test::run_ranks(count, [&](mp_comm* comm, int32_t rank) {

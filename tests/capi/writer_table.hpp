@@ -16,8 +16,6 @@ constexpr int64_t kSide = 32;
 constexpr int64_t kArea = kSide * kSide;
 constexpr int64_t kAreaBytes = kArea * 4;
 
-using Request = Handle<mp_comm_request, mp_comm_request_destroy>;
-
 // A weight [kSide, kSide] in fp32 in memory of the test's, and what writers need.
 struct Place {
     mp_context* context;
