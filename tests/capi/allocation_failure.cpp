@@ -95,6 +95,28 @@ template <typename Attempt> void each_allocation(const char* what, Attempt&& att
     }
 }
 
+mp_status create_checkpoint(mp_context* context, mp_optimizer* optimizer) {
+    mp_scaler* raw_scaler = nullptr;
+    if (const mp_status status = mp_scaler_create(context, nullptr, &raw_scaler); status < 0) {
+        return status;
+    }
+    const Scaler scaler(raw_scaler);
+    mp_checkpoint* raw_checkpoint = nullptr;
+    if (const mp_status status = mp_checkpoint_create(context, nullptr, nullptr, &raw_checkpoint);
+        status < 0) {
+        return status;
+    }
+    const Checkpoint checkpoint(raw_checkpoint);
+    int64_t position = 0;
+    if (const mp_status status = mp_checkpoint_add_optimizer(checkpoint, optimizer); status < 0) {
+        return status;
+    }
+    if (const mp_status status = mp_checkpoint_add_scaler(checkpoint, scaler); status < 0) {
+        return status;
+    }
+    return mp_checkpoint_add_data(checkpoint, "position", &position, sizeof position);
+}
+
 // The first failure of everything that a training is made of, as a program would meet it.
 mp_status create_all(const std::string& recipe_text, int32_t dtype) {
     const mp_context_desc desc = context_desc();
@@ -138,25 +160,7 @@ mp_status create_all(const std::string& recipe_text, int32_t dtype) {
         status < 0) {
         return status;
     }
-    mp_scaler* raw_scaler = nullptr;
-    if (const mp_status status = mp_scaler_create(context, nullptr, &raw_scaler); status < 0) {
-        return status;
-    }
-    const Scaler scaler(raw_scaler);
-    mp_checkpoint* raw_checkpoint = nullptr;
-    if (const mp_status status = mp_checkpoint_create(context, nullptr, nullptr, &raw_checkpoint);
-        status < 0) {
-        return status;
-    }
-    const Checkpoint checkpoint(raw_checkpoint);
-    int64_t position = 0;
-    if (const mp_status status = mp_checkpoint_add_optimizer(checkpoint, optimizer); status < 0) {
-        return status;
-    }
-    if (const mp_status status = mp_checkpoint_add_scaler(checkpoint, scaler); status < 0) {
-        return status;
-    }
-    return mp_checkpoint_add_data(checkpoint, "position", &position, sizeof position);
+    return create_checkpoint(context, optimizer);
 }
 
 } // namespace

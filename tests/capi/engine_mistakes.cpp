@@ -2,6 +2,7 @@
 // Mistakes found in two engines that train in fp8 (LLMQ and Surogate), as tests that would fail if this library made them.
 // What else of that list is tested where it belongs:
 //
+//   indices of 32 bits                     EngineIndices (engine_indices.cpp)
 //   clipping by the square of the norm     Optimizer.NormAndClip (optimizer.cpp) and OptimizerPrepareValues.UnscalesAndClips
 //                                          (tests/backends/optimizer_prepare.cpp), by torch's formula, of norms above 1
 //   random numbers shared by neighbours,   SrStatistics.UniformAndUncorrelatedAlongEveryAxis (tests/numerics/sr_statistics.cpp),
@@ -19,14 +20,11 @@
 //
 // Not here to be wrong: NorMuon, whose column means are read while row 0 writes them (there is no Muon); the choice of 4/6
 // by its error (NVFP4 has one scale, by Transformer Engine's rule); int8 activations.
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <stdexcept>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include "support.hpp"
+#include "layers.hpp"
+#include "optimizers.hpp"
 
 using namespace mp_test;
 
@@ -57,13 +55,8 @@ double mean_bias(mp_context* context, const char* state, const char* format,
     const std::string text = R"({"recipe": "fp32", "optimizer.block_min_elements": 1, ")" + key +
                              R"(.dtype": ")" + format + R"(", ")" + key +
                              R"(.rounding": "stochastic"})";
-    mp_recipe* made_recipe = nullptr;
-    EXPECT_TRUE(
-        succeeded(mp_recipe_create_from_json(context, text.data(), text.size(), &made_recipe)));
-    const Recipe recipe(made_recipe);
-    mp_optimizer* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
-    const Optimizer optimizer(made);
+    const Recipe recipe = recipe_of(context, text);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
     group.beta1 = group.beta2 = 0.9;
     int32_t index = 0;
@@ -75,11 +68,7 @@ double mean_bias(mp_context* context, const char* state, const char* format,
     }
     const Tensor param = make_tensor(context, MP_DTYPE_FP32, {kCount});
     const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {kCount}, grads);
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "p";
-    desc.param = param;
-    desc.grad = grad;
-    EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
+    EXPECT_TRUE(succeeded(add_param(optimizer, 0, "p", param, grad)));
     const Tensor values = make_tensor(context, MP_DTYPE_FP32, {kCount});
     std::vector<double> sums(kCount);
     for (int step = 0; step < kSteps; ++step) {
@@ -129,11 +118,7 @@ TEST_F(EngineMistakes, EveryMicrobatchGetsOtherNoise) {
     const Tensor w = matrix(kSize, kSize, 1), x = matrix(kSize, kSize, 2),
                  dy = matrix(kSize, kSize, 3);
     const Tensor y = make_tensor(context, MP_DTYPE_FP32, {kSize, kSize});
-    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    desc.in_features = desc.out_features = kSize;
-    mp_linear* made = nullptr;
-    MP_OK(mp_linear_create(context, recipe, &desc, w, nullptr, &made));
-    const Linear linear(made);
+    const Linear linear = make_linear(context, recipe, linear_desc(kSize, kSize), w);
     MP_OK(mp_linear_forward(linear, nullptr, x, y));
     // The sum of as many equal gradients, each added in the type of dw.
     const auto sum = [&](int32_t dtype, bool counts, uint64_t step) {
@@ -205,11 +190,7 @@ TEST_F(EngineMistakes, ABiasGradientHasNothingOfTheInput) {
             const Tensor dx = make_tensor(context, MP_DTYPE_FP32, {kSize, kSize});
             const Tensor dw = make_tensor(context, MP_DTYPE_FP32, {kSize, kSize});
             const Tensor dbias = make_tensor(context, MP_DTYPE_FP32, {kSize});
-            mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-            desc.in_features = desc.out_features = kSize;
-            mp_linear* made = nullptr;
-            MP_OK(mp_linear_create(context, recipe, &desc, w, flat, &made));
-            const Linear linear(made);
+            const Linear linear = make_linear(context, recipe, linear_desc(kSize, kSize), w, flat);
             for (int step = 0; step < 2; ++step) { // delayed scales are there in the second
                 MP_OK(mp_linear_forward(linear, nullptr, x, y));
                 MP_OK(mp_linear_backward(linear, nullptr, dy, dx, dw, dbias, 0));
@@ -233,9 +214,7 @@ TEST_F(EngineMistakes, ABiasGradientHasNothingOfTheInput) {
 // Approximate reciprocals decide codes there. Here a scale is what IEEE division makes it, for every amax.
 TEST_F(EngineMistakes, ScalesAreExactQuotients) {
     const Tensor codes = make_quantized(context, MP_DTYPE_FP8_E4M3, {16}, nullptr);
-    mp_tensor* made = nullptr;
-    MP_OK(mp_tensor_get_scales(codes, &made));
-    const Tensor scale_inv(made);
+    const Tensor scale_inv = scales_of(codes);
     const std::vector<float> amaxes = numbers(2000, 5);
     for (std::size_t i = 0; i < amaxes.size(); ++i) {
         const float amax = std::ldexp(std::fabs(amaxes[i]), static_cast<int>(i % 60) - 30);
@@ -290,12 +269,8 @@ TEST_F(EngineMistakes, ZeroIsACodeOfEveryMoment) {
         SCOPED_TRACE(format);
         const std::string text = std::string(R"({"recipe": "fp32", "optimizer.exp_avg.dtype": ")") +
                                  format + R"(", "optimizer.exp_avg_sq.dtype": ")" + format + "\"}";
-        mp_recipe* made_recipe = nullptr;
-        MP_OK(mp_recipe_create_from_json(context, text.data(), text.size(), &made_recipe));
-        const Recipe recipe(made_recipe);
-        mp_optimizer* made = nullptr;
-        MP_OK(mp_optimizer_create(context, recipe, nullptr, &made));
-        const Optimizer optimizer(made);
+        const Recipe recipe = recipe_of(context, text);
+        const Optimizer optimizer = make_optimizer(context, recipe);
         int32_t group = 0;
         MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
         const std::vector<float> before = numbers(kCount, 1);
@@ -306,11 +281,7 @@ TEST_F(EngineMistakes, ZeroIsACodeOfEveryMoment) {
         const Tensor param = make_tensor(context, MP_DTYPE_FP32, {kCount}, before);
         const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {kCount}, grads);
         const Tensor values = make_tensor(context, MP_DTYPE_FP32, {kCount});
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = "p";
-        desc.param = param;
-        desc.grad = grad;
-        MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+        MP_OK(add_param(optimizer, group, "p", param, grad));
         for (int step = 0; step < 5; ++step) {
             EXPECT_TRUE(done(mp_optimizer_step(optimizer, nullptr, nullptr)));
         }
@@ -328,113 +299,4 @@ TEST_F(EngineMistakes, ZeroIsACodeOfEveryMoment) {
             }
         }
     }
-}
-
-// ---- indices -------------------------------------------------------------------------------------
-
-// Theirs have 32 bits: a block index that wraps at 2^32 (LLMQ), a count that is cast to int (Surogate). Here: the random bits
-// of a slice that lies behind that many elements are not those of the first ones.
-TEST_F(EngineMistakes, ElementsBehindThirtyTwoBitsHaveTheirOwnNoise) {
-    constexpr std::size_t kCount = 4096;
-    const std::vector<float> grads = numbers(kCount, 2);
-    const auto step = [&](int64_t first) {
-        std::vector<uint16_t> param(kCount, 0x3f80); // 1 in bf16
-        std::vector<float> m(kCount), v(kCount), grad = grads;
-        mp_step_slot slot = MP_STEP_SLOT_INIT;
-        slot.count = kCount;
-        slot.param.data = param.data();
-        slot.grad.data = grad.data();
-        slot.states[0].data = m.data();
-        slot.states[1].data = v.data();
-        slot.param.dtype = MP_DTYPE_BF16;
-        slot.grad.dtype = slot.states[0].dtype = slot.states[1].dtype = MP_DTYPE_FP32;
-        slot.first_element = first;
-        mp_step_args args = MP_STEP_ARGS_INIT;
-        args.lr = 1e-3;
-        args.flags |= MP_STEP_SR_PARAM;
-        EXPECT_TRUE(succeeded(
-            mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr)));
-        return param;
-    };
-    const std::vector<uint16_t> first = step(0);
-    EXPECT_EQ(first, step(0));
-    for (const int bits : {31, 32, 33, 35, 36, 40}) {
-        EXPECT_NE(first, step(int64_t{1} << bits)) << bits;
-    }
-}
-
-namespace {
-
-constexpr int64_t kLong = (int64_t{1} << 32) + 4096; // elements of two bytes
-
-// So many of them, of which all but the last pieces are the same memory: what matters is where they are.
-class LongArray {
-  public:
-    LongArray() {
-        const int file = ::memfd_create("long", 0);
-        bool is_mapped = ::ftruncate(file, static_cast<off_t>(2 * kPiece)) == 0;
-        void* const all =
-            ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        is_mapped = is_mapped && all != MAP_FAILED;
-        base_ = static_cast<unsigned char*>(all);
-        for (std::size_t at = 0; at < kBytes && is_mapped; at += kPiece) {
-            const bool is_last = at + kPiece >= kBytes;
-            is_mapped = ::mmap(base_ + at, std::min(kPiece, kBytes - at), PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_FIXED, file,
-                               static_cast<off_t>(is_last ? kPiece : 0)) != MAP_FAILED;
-        }
-        ::close(file);
-        if (!is_mapped) {
-            throw std::runtime_error("8 GiB of addresses over 4 MiB of memory: " +
-                                     std::string(std::strerror(errno)));
-        }
-    }
-    ~LongArray() { ::munmap(base_, kBytes); }
-    LongArray(const LongArray&) = delete;
-    LongArray& operator=(const LongArray&) = delete;
-    [[nodiscard]] void* data() const { return base_; }
-    [[nodiscard]] uint16_t& last() const { return reinterpret_cast<uint16_t*>(base_)[kLong - 1]; }
-
-  private:
-    static constexpr std::size_t kPiece = std::size_t{1} << 21;
-    static constexpr std::size_t kBytes = 2 * static_cast<std::size_t>(kLong);
-    unsigned char* base_ = nullptr;
-};
-
-} // namespace
-
-// The last of 2^32 + 4096 elements: seen by the finite check, and stepped, once.
-TEST_F(EngineMistakes, ArraysLongerThanThirtyTwoBits) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "skipped: every access is looked at, which takes minutes";
-#endif
-    const LongArray param, grad, m;
-    mp_scaler* made = nullptr;
-    MP_OK(mp_scaler_create(context, nullptr, &made));
-    const Scaler scaler(made);
-    const auto found_inf = [&] {
-        const void* const arrays[] = {grad.data()};
-        const int32_t dtype = MP_DTYPE_BF16;
-        mp_scaler_state state = MP_SCALER_STATE_INIT;
-        EXPECT_TRUE(
-            succeeded(mp_scaler_check_pointers(scaler, nullptr, 1, arrays, &dtype, &kLong)));
-        EXPECT_TRUE(succeeded(mp_scaler_get_state(scaler, nullptr, &state)));
-        return state.found_inf;
-    };
-    EXPECT_EQ(found_inf(), 0U);
-    grad.last() = 0x7f80; // infinity
-    EXPECT_EQ(found_inf(), 1U);
-    grad.last() = 0x3f80;  // 1
-    param.last() = 0x3f80; // 1
-    mp_step_slot slot = MP_STEP_SLOT_INIT;
-    slot.count = kLong;
-    slot.param.data = param.data();
-    slot.grad.data = grad.data();
-    slot.states[0].data = m.data();
-    slot.param.dtype = slot.grad.dtype = slot.states[0].dtype = MP_DTYPE_BF16;
-    mp_step_args args = MP_STEP_ARGS_INIT;
-    args.rule = MP_RULE_LION;
-    args.lr = 0.25;
-    MP_OK(mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, nullptr, nullptr));
-    EXPECT_EQ(param.last(), 0x3f40); // 0.75: one sign of lr
 }

@@ -29,7 +29,8 @@ def row(function, handles):
     call = f"{function.name}({values});"
     body = f"return {call}" if function.result.base == "mp_status" else f"{call} return MP_STATUS_OK;"
     argument_name = "void* handle" if takes else "void*"
-    return f'    {{"{function.name}", "{name}", {str(function.result.base == "void").lower()}, []({argument_name}) {{ {body} }}}},'
+    is_void = str(function.result.base == "void").lower()
+    return f'    {{"{function.name}", "{name}", {is_void}, []({argument_name}) {{ {body} }}}},'
 
 
 def main():

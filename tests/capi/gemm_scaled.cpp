@@ -136,9 +136,7 @@ TEST(GemmScaled, TakesTheScalesOfAQuantizedTensor) {
     const Tensor a = make_quantized(context, MP_DTYPE_FP8_E4M3, {kM, kK}, &quant);
     const Tensor values = make_tensor(context, MP_DTYPE_FP32, {kM, kK}, numbers(kM * kK, 7));
     MP_OK(mp_tensor_quantize(values, nullptr, a, nullptr, nullptr, nullptr));
-    mp_tensor* made = nullptr;
-    MP_OK(mp_tensor_get_scales(a, &made));
-    const Tensor scales(made);
+    const Tensor scales = scales_of(a);
     const Gemm gemm = make_gemm(context, scaled_desc());
     mp_gemm_args args = x.args();
     args.a = a;

@@ -117,12 +117,6 @@ Tensor tensor_of(mp_context* context, const Array& array) {
     return tensor;
 }
 
-Tensor scales_of(mp_tensor* codes) {
-    mp_tensor* scales = nullptr;
-    EXPECT_TRUE(succeeded(mp_tensor_get_scales(codes, &scales)));
-    return Tensor(scales);
-}
-
 // Half a last place of a result, and half its smallest number.
 double rounding(int32_t dtype, double value) {
     return dtype == MP_DTYPE_BF16 ? 0x1p-8 * std::abs(value) + 0x1p-134

@@ -30,6 +30,25 @@ struct LinearTest : ::testing::Test {
     }
 };
 
+std::size_t at(int64_t row, int64_t column, int64_t columns) {
+    return static_cast<std::size_t>(row * columns + column);
+}
+
+// A row or a column of a matrix.
+struct Line {
+    const std::vector<float>& values;
+    int64_t first, step;
+    double operator[](int64_t l) const {
+        return static_cast<double>(values[static_cast<std::size_t>(first + l * step)]);
+    }
+};
+double product(const Line& a, const Line& b, int64_t count, double sum = 0.0) {
+    for (int64_t l = 0; l < count; ++l) {
+        sum += a[l] * b[l];
+    }
+    return sum;
+}
+
 // sum over l of f(l), compared with `got` within the bound of an fp32 sum of `terms` products below 1.
 void expect_sum(float got, double expected, int64_t terms) {
     ASSERT_NEAR(static_cast<double>(got), expected,
@@ -64,24 +83,14 @@ TEST_F(LinearTest, EveryRecipeAgainstDouble) {
         const auto vy = values_of(context, y), vdx = values_of(context, dx),
                    vdw = values_of(context, dw);
         const auto vdb = values_of(context, dbias);
-        const auto at = [](int64_t row, int64_t column, int64_t columns) {
-            return static_cast<std::size_t>(row * columns + column);
-        };
         for (int64_t i = 0; i < kRows; ++i) {
             for (int64_t o = 0; o < kOut; ++o) {
-                double sum = br[static_cast<std::size_t>(o)];
-                for (int64_t l = 0; l < kIn; ++l) {
-                    sum += static_cast<double>(xr[at(i, l, kIn)]) *
-                           static_cast<double>(wr[at(o, l, kIn)]);
-                }
+                const double sum = product({xr, i * kIn, 1}, {wr, o * kIn, 1}, kIn,
+                                           br[static_cast<std::size_t>(o)]);
                 expect_sum(vy[at(i, o, kOut)], sum, kIn + 2);
             }
             for (int64_t l = 0; l < kIn; ++l) {
-                double sum = 0;
-                for (int64_t o = 0; o < kOut; ++o) {
-                    sum += static_cast<double>(dyr[at(i, o, kOut)]) *
-                           static_cast<double>(wr[at(o, l, kIn)]);
-                }
+                const double sum = product({dyr, i * kOut, 1}, {wr, l, kIn}, kOut);
                 expect_sum(vdx[at(i, l, kIn)], sum, kOut);
             }
         }
@@ -92,11 +101,7 @@ TEST_F(LinearTest, EveryRecipeAgainstDouble) {
             }
             expect_sum(vdb[static_cast<std::size_t>(o)], column, kRows);
             for (int64_t l = 0; l < kIn; ++l) {
-                double sum = 0;
-                for (int64_t i = 0; i < kRows; ++i) {
-                    sum += static_cast<double>(dyr[at(i, o, kOut)]) *
-                           static_cast<double>(xr[at(i, l, kIn)]);
-                }
+                const double sum = product({dyr, o, kOut}, {xr, l, kIn}, kRows);
                 expect_sum(vdw[at(o, l, kIn)], sum, kRows);
             }
         }

@@ -27,11 +27,6 @@ struct QuantTest : ::testing::Test {
         EXPECT_TRUE(succeeded(create(dtype, shape, scaling, rule, flags)));
         return Tensor(raw);
     }
-    static Tensor scales_of(mp_tensor* tensor) {
-        mp_tensor* scales = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_get_scales(tensor, &scales)));
-        return Tensor(scales);
-    }
     std::vector<float> dequantized(mp_tensor* tensor, const std::vector<int64_t>& shape) {
         const Tensor wide = make_tensor(context, MP_DTYPE_FP32, shape);
         EXPECT_TRUE(succeeded(mp_tensor_dequantize(tensor, nullptr, wide)));

@@ -28,16 +28,6 @@ struct QuantArgs : ::testing::Test {
     Tensor make(int32_t dtype = MP_DTYPE_FP8_E4M3, int32_t scaling = MP_SCALING_TENSOR) const {
         return make(dtype, scaling, {kRows, kColumns});
     }
-    static Tensor scales_of(mp_tensor* tensor) {
-        mp_tensor* scales = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_get_scales(tensor, &scales)));
-        return Tensor(scales);
-    }
-    static Tensor amax_of(mp_tensor* tensor) {
-        mp_tensor* amax = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_get_quantized_amax(tensor, &amax)));
-        return Tensor(amax);
-    }
     // All bytes of it, also where an element has half a one.
     static std::vector<unsigned char> codes_of(mp_tensor* tensor, std::size_t bytes) {
         std::vector<unsigned char> codes(bytes);
@@ -59,6 +49,15 @@ constexpr Form kForms[] = {
     {MP_SCALING_NVFP4, MP_DTYPE_FP4_E2M1}};
 
 std::size_t code_bytes(int32_t dtype) { return dtype == MP_DTYPE_FP4_E2M1 ? kCount / 2 : kCount; }
+
+// Without memory yet.
+mp_quantized_memory matrix_of(int32_t dtype) {
+    mp_quantized_memory memory = MP_QUANTIZED_MEMORY_INIT;
+    memory.dtype = dtype;
+    memory.rows = kRows;
+    memory.columns = kColumns;
+    return memory;
+}
 
 struct Memory {
     std::unique_ptr<void, decltype(&std::free)> owned;
@@ -181,10 +180,7 @@ TEST_F(QuantArgs, PlainMemoryGivesTheSameBits) {
             static_cast<std::size_t>(grid_rows * grid_columns) * mp_dtype_size(scale_dtype);
         const Memory codes(bytes), other(bytes), factors(scale_bytes);
         float amax = 0.0F;
-        mp_quantized_memory memory = MP_QUANTIZED_MEMORY_INIT;
-        memory.dtype = form.dtype;
-        memory.rows = kRows;
-        memory.columns = kColumns;
+        mp_quantized_memory memory = matrix_of(form.dtype);
         memory.codes = codes.data();
         memory.transposed = turns ? other.data() : nullptr;
         memory.scale_inv = factors.data();
@@ -289,16 +285,15 @@ TEST_F(QuantArgs, WrongCalls) {
              "destination's amax");
     args.amax_pointer = reinterpret_cast<float*>(reinterpret_cast<char*>(&amax) + 1);
     MP_FAILS(call(args, quantized), MP_STATUS_INVALID_ARGUMENT, "aligned");
+}
 
+TEST_F(QuantArgs, WrongMemory) {
     const Memory codes(kCount), scale(64);
-    mp_quantized_memory memory = MP_QUANTIZED_MEMORY_INIT;
+    mp_quantized_memory memory = matrix_of(MP_DTYPE_FP8_E4M3);
     const auto pointers = [&] {
         return mp_tensor_quantize_pointers(context, nullptr, values.data(), MP_DTYPE_FP32, nullptr,
                                            &memory, nullptr);
     };
-    memory.dtype = MP_DTYPE_FP8_E4M3;
-    memory.rows = kRows;
-    memory.columns = kColumns;
     MP_FAILS(pointers(), MP_STATUS_NULL_ARGUMENT, "codes");
     memory.codes = codes.data();
     MP_FAILS(pointers(), MP_STATUS_NULL_ARGUMENT, "scale_inv");
@@ -323,7 +318,10 @@ TEST_F(QuantArgs, WrongCalls) {
                                          nullptr, &memory, nullptr),
              MP_STATUS_INVALID_DTYPE, "source");
     MP_OK(pointers());
+}
 
+TEST_F(QuantArgs, WrongWrapsAndGrids) {
+    const Memory codes(kCount), scale(64);
     mp_tensor* made = nullptr;
     const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP4_E2M1, {kRows, kColumns});
     mp_quant_desc quant = MP_QUANT_DESC_INIT;

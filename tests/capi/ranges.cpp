@@ -156,20 +156,34 @@ TEST(Ranges, StepsOnPointersWithNumbersThatAreNone) {
     EXPECT_EQ(count, 0);
 }
 
-TEST(Ranges, StepsOnPointersThatAreToldOf) {
-    const Context context = make_context(1);
-    std::vector<uint16_t> p(128, 0x3f80), g(128, 0x3f80);
-    std::vector<float> m(128), v(128);
+namespace {
+
+// Two slots of bf16 weights with fp32 moments.
+struct BfSlots {
+    Context context = make_context(1);
+    std::vector<uint16_t> p = std::vector<uint16_t>(128, 0x3f80), g = p;
+    std::vector<float> m = std::vector<float>(128), v = m;
     mp_step_slot slots[2] = {MP_STEP_SLOT_INIT, MP_STEP_SLOT_INIT};
-    for (std::size_t i = 0; i < 2; ++i) {
-        slots[i].count = 64;
-        slots[i].param.data = p.data() + 64 * i;
-        slots[i].grad.data = g.data() + 64 * i;
-        slots[i].states[0].data = m.data() + 64 * i;
-        slots[i].states[1].data = v.data() + 64 * i;
-        slots[i].param.dtype = slots[i].grad.dtype = MP_DTYPE_BF16;
-        slots[i].states[0].dtype = slots[i].states[1].dtype = MP_DTYPE_FP32;
+
+    BfSlots() {
+        for (std::size_t i = 0; i < 2; ++i) {
+            slots[i].count = 64;
+            slots[i].param.data = p.data() + 64 * i;
+            slots[i].grad.data = g.data() + 64 * i;
+            slots[i].states[0].data = m.data() + 64 * i;
+            slots[i].states[1].data = v.data() + 64 * i;
+            slots[i].param.dtype = slots[i].grad.dtype = MP_DTYPE_BF16;
+            slots[i].states[0].dtype = slots[i].states[1].dtype = MP_DTYPE_FP32;
+        }
     }
+};
+
+} // namespace
+
+TEST(Ranges, StepsOnPointersThatAreToldOf) {
+    BfSlots two;
+    mp_step_slot(&slots)[2] = two.slots;
+    mp_context* const context = two.context;
     const auto step = [&](const mp_step_args& args) {
         return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
     };

@@ -229,17 +229,29 @@ TEST(Reduce, CountsTheBytesOfTheWire) {
              "bytes");
 }
 
+// What is reduced, wrongly, on one of two ranks; and that nothing was sent.
+struct Refused {
+    mp_comm* comm;
+    Array source, shard, sum;
+    const mp_tensor* sources[1] = {source.tensor};
+    int64_t counts[2] = {32, 32};
+
+    Refused(mp_comm* of, mp_context* context)
+        : comm(of), source(context, 64, 1.0F), shard(context, 32, 0.0F), sum(context, 64, 0.0F) {}
+    void expect_silence() const {
+        mp_comm_traffic traffic = MP_COMM_TRAFFIC_INIT;
+        MP_OK(mp_comm_get_traffic(comm, &traffic));
+        EXPECT_EQ(traffic.calls, 0);
+    }
+};
+
 TEST(Reduce, RefusesWithTheReasonAndSendsNothing) {
     run_ranks(2, [](mp_comm* comm, mp_context* context, int32_t /*rank*/) {
-        Array source(context, 64, 1.0F);
-        Array shard(context, 32, 0.0F);
-        Array sum(context, 64, 0.0F);
-        const mp_tensor* sources[] = {source.tensor};
-        const int64_t counts[] = {32, 32};
+        const Refused what(comm, context);
         mp_comm_reduce_desc desc = MP_COMM_REDUCE_DESC_INIT;
         const auto reduce = [&] {
-            return mp_comm_reduce_scatter(comm, nullptr, &desc, sources, 1, counts, shard.tensor,
-                                          nullptr);
+            return mp_comm_reduce_scatter(comm, nullptr, &desc, what.sources, 1, what.counts,
+                                          what.shard.tensor, nullptr);
         };
         desc.flags = 2;
         MP_FAILS(reduce(), MP_STATUS_INVALID_ARGUMENT, "desc.flags");
@@ -262,7 +274,15 @@ TEST(Reduce, RefusesWithTheReasonAndSendsNothing) {
         desc = MP_COMM_REDUCE_DESC_INIT;
         desc.struct_size = 4;
         MP_FAILS(reduce(), MP_STATUS_INVALID_ARGUMENT, "struct_size");
-        desc = MP_COMM_REDUCE_DESC_INIT;
+        what.expect_silence();
+    });
+}
+
+TEST(Reduce, RefusesWrongArraysAndSendsNothing) {
+    run_ranks(2, [](mp_comm* comm, mp_context* context, int32_t /*rank*/) {
+        const Refused what(comm, context);
+        const auto& [own, source, shard, sum, sources, counts] = what;
+        mp_comm_reduce_desc desc = MP_COMM_REDUCE_DESC_INIT;
         MP_FAILS(mp_comm_reduce_scatter(nullptr, nullptr, &desc, sources, 1, counts, shard.tensor,
                                         nullptr),
                  MP_STATUS_NULL_ARGUMENT, "comm");
@@ -294,10 +314,7 @@ TEST(Reduce, RefusesWithTheReasonAndSendsNothing) {
         MP_FAILS(
             mp_comm_reduce_scatter(comm, nullptr, &desc, sources, 1, counts, shard.tensor, nullptr),
             MP_STATUS_INVALID_ARGUMENT, "first_element");
-        mp_comm_traffic traffic{};
-        traffic.struct_size = sizeof traffic;
-        MP_OK(mp_comm_get_traffic(comm, &traffic));
-        EXPECT_EQ(traffic.calls, 0);
+        what.expect_silence();
     });
 }
 

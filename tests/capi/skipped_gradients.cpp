@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP_OPTIMIZER_ZERO_GRAD: a step that is skipped leaves zeros, too, in whichever way it is taken, for whatever reason it is skipped,
-// and in whatever format its gradients are.
+// MP_OPTIMIZER_ZERO_GRAD: a step that is skipped leaves zeros, too, in whichever way it is taken, for whatever reason it is
+// skipped, and in whatever format its gradients are.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -27,6 +27,24 @@ struct Arrays {
     }
 };
 
+// A step over two slots, of which a test changes the second or the arguments.
+struct WrongStep {
+    Context context = make_context();
+    Arrays good{8}, bad{8}, before{8};
+
+    template <typename Change> mp_status operator()(Change change) {
+        mp_step_args args = MP_STEP_ARGS_INIT;
+        args.lr = 1e-3;
+        mp_step_slot slots[2] = {good.slot(), bad.slot()};
+        change(args, slots[1]);
+        return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
+    }
+    void expect_nothing_changed() const {
+        EXPECT_EQ(good.p, before.p);
+        EXPECT_EQ(good.m, before.m);
+    }
+};
+
 } // namespace
 
 TEST(StepPointers, SameBitsAsTheObject) {
@@ -115,16 +133,7 @@ TEST(StepPointers, SeveralSlotsOfDifferentTypesAndAFutureSize) {
 }
 
 TEST(StepPointers, WrongSlotsChangeNothing) {
-    const Context context = make_context();
-    Arrays good(8), bad(8);
-    const Arrays before = good;
-    const auto step = [&](auto change) {
-        mp_step_args args = MP_STEP_ARGS_INIT;
-        args.lr = 1e-3;
-        mp_step_slot slots[2] = {good.slot(), bad.slot()};
-        change(args, slots[1]);
-        return mp_optimizer_step_pointers(context, nullptr, &args, slots, 2, nullptr, nullptr);
-    };
+    WrongStep step;
     MP_FAILS(step([](auto&, auto& s) { s.param.data = nullptr; }), MP_STATUS_NULL_ARGUMENT,
              "slot 1", "param");
     MP_FAILS(step([](auto&, auto& s) { s.states[0].data = nullptr; }), MP_STATUS_NULL_ARGUMENT,
@@ -136,6 +145,11 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
              "slot 1: param.dtype");
     MP_FAILS(step([](auto&, auto& s) { s.param.data = static_cast<char*>(s.param.data) + 2; }),
              MP_STATUS_INVALID_ARGUMENT, "aligned");
+    step.expect_nothing_changed();
+}
+
+TEST(StepPointers, WrongCodingsChangeNothing) {
+    WrongStep step;
     MP_FAILS(step([](auto&, auto& s) { s.master.data = s.states[0].data; }),
              MP_STATUS_INVALID_ARGUMENT, "master", "none");
     MP_FAILS(step([](auto&, auto& s) { s.master.dtype = MP_DTYPE_FP32; }), MP_STATUS_NULL_ARGUMENT,
@@ -173,6 +187,11 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
                  s.master.scale_inv = &scale;
              }),
              MP_STATUS_INVALID_DTYPE, "remainder");
+    step.expect_nothing_changed();
+}
+
+TEST(StepPointers, WrongArgumentsChangeNothing) {
+    WrongStep step;
     MP_FAILS(step([](auto&, auto& s) { s.flags = 1; }), MP_STATUS_INVALID_ARGUMENT, "flags");
     MP_FAILS(step([](auto& a, auto&) { a.step = 0; }), MP_STATUS_INVALID_ARGUMENT, "step");
     MP_FAILS(step([](auto& a, auto&) { a.beta2 = 1.0; }), MP_STATUS_INVALID_ARGUMENT, "beta2");
@@ -183,8 +202,8 @@ TEST(StepPointers, WrongSlotsChangeNothing) {
              "max_grad_norm");
     MP_FAILS(step([](auto& a, auto&) { a.flags |= 1u << 30; }), MP_STATUS_INVALID_ARGUMENT,
              "flags");
-    EXPECT_EQ(good.p, before.p);
-    EXPECT_EQ(good.m, before.m);
+    step.expect_nothing_changed();
+    mp_context* const context = step.context;
     mp_step_args args = MP_STEP_ARGS_INIT;
     args.lr = 1e-3;
     MP_FAILS(mp_optimizer_step_pointers(context, nullptr, &args, nullptr, 1, nullptr, nullptr),

@@ -164,6 +164,18 @@ inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<
     return rounded;
 }
 
+// Of codes: their scales, and the amaxes beside them.
+inline Tensor scales_of(mp_tensor* codes) {
+    mp_tensor* scales = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_get_scales(codes, &scales)));
+    return Tensor(scales);
+}
+inline Tensor amax_of(mp_tensor* codes) {
+    mp_tensor* amax = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_get_quantized_amax(codes, &amax)));
+    return Tensor(amax);
+}
+
 inline std::vector<unsigned char> bytes_of(mp_tensor* tensor) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));

@@ -111,9 +111,7 @@ inline void add_tensor_writers(std::vector<Writer>& all) {
 }
 
 inline mp_quantized_memory memory_of(mp_tensor* codes) {
-    mp_tensor* scales = nullptr;
-    EXPECT_TRUE(succeeded(mp_tensor_get_scales(codes, &scales)));
-    const Tensor owned(scales);
+    const Tensor scales = scales_of(codes);
     mp_quantized_memory memory = MP_QUANTIZED_MEMORY_INIT;
     memory.dtype = MP_DTYPE_FP8_E4M3;
     memory.rows = memory.columns = kSide;
@@ -163,7 +161,7 @@ inline void add_quantizers(std::vector<Writer>& all) {
          }});
 }
 
-inline void add_products(std::vector<Writer>& all) {
+inline void add_gemms(std::vector<Writer>& all) {
     for (const bool scaled : {false, true}) {
         all.push_back({scaled ? "mp_gemm_run_scaled" : "mp_gemm_run", [scaled](const Place& p) {
                            mp_gemm_desc desc = MP_GEMM_DESC_INIT;
@@ -182,16 +180,25 @@ inline void add_products(std::vector<Writer>& all) {
                                                        p.target);
                        }});
     }
-    const auto add = [&all](const char* function, auto run) {
-        all.push_back({function, [run](const Place& p) {
-                           const Tensor w = p.matrix(4),
-                                        bias = make_tensor(p.context, MP_DTYPE_FP32, {kSide});
-                           const Linear other = p.other(w, bias);
-                           const Tensor x = p.matrix(5), y = p.matrix(6), g = p.matrix(7);
-                           EXPECT_TRUE(succeeded(mp_linear_forward(other, nullptr, x, y)));
-                           return run(p, other.operator mp_linear*(), x.operator mp_tensor*(),
-                                      g.operator mp_tensor*());
-                       }});
+}
+
+// `run` has another layer after a forward of its second argument, and a gradient.
+using OfLayer = mp_status(const Place&, mp_linear*, mp_tensor*, mp_tensor*);
+inline void add_of_layer(std::vector<Writer>& all, const char* function,
+                         const std::function<OfLayer>& run) {
+    all.push_back({function, [run](const Place& p) {
+                       const Tensor w = p.matrix(4),
+                                    bias = make_tensor(p.context, MP_DTYPE_FP32, {kSide});
+                       const Linear other = p.other(w, bias);
+                       const Tensor x = p.matrix(5), y = p.matrix(6), g = p.matrix(7);
+                       EXPECT_TRUE(succeeded(mp_linear_forward(other, nullptr, x, y)));
+                       return run(p, other, x, g);
+                   }});
+}
+
+inline void add_forwards(std::vector<Writer>& all) {
+    const auto add = [&all](const char* function, const std::function<OfLayer>& run) {
+        add_of_layer(all, function, run);
     };
     add("mp_linear_forward", [](const Place& p, mp_linear* l, mp_tensor* x, mp_tensor*) {
         return mp_linear_forward(l, nullptr, x, p.target);
@@ -210,6 +217,12 @@ inline void add_products(std::vector<Writer>& all) {
         EXPECT_TRUE(succeeded(mp_saved_set_memory(saved, p.memory, kAreaBytes)));
         return mp_linear_forward_saved(l, nullptr, x, y, saved, 0);
     });
+}
+
+inline void add_backwards(std::vector<Writer>& all) {
+    const auto add = [&all](const char* function, const std::function<OfLayer>& run) {
+        add_of_layer(all, function, run);
+    };
     add("mp_linear_backward_data", [](const Place& p, mp_linear* l, mp_tensor*, mp_tensor* g) {
         return mp_linear_backward_data(l, nullptr, g, p.target);
     });

@@ -274,7 +274,9 @@ inline std::vector<Writer> all_writers() {
     std::vector<Writer> all;
     add_tensor_writers(all);
     add_quantizers(all);
-    add_products(all);
+    add_gemms(all);
+    add_forwards(all);
+    add_backwards(all);
     add_pointer_steps(all);
     add_optimizers(all);
     for (const Ending ending : {Ending::none, Ending::wait, Ending::test}) {

@@ -117,12 +117,6 @@ struct OtherWeight {
     std::function<mp_status(const Place&, mp_optimizer*, mp_tensor*)> write;
 };
 
-Tensor scales_of(mp_tensor* codes) {
-    mp_tensor* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_tensor_get_scales(codes, &made)));
-    return Tensor(made);
-}
-
 std::vector<OtherWeight> other_weights() {
     std::vector<OtherWeight> all;
     const auto codes = [&all](const char* name, auto write) {
