@@ -7,7 +7,9 @@
 #include <set>
 #include <thread>
 
+#include "layers.hpp"
 #include "memory.hpp"
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -63,14 +65,9 @@ struct Layer {
     Layer(mp_context* context, mp_recipe* recipe, Tensor w, int64_t columns, int64_t height,
           uint32_t flags, const char* name)
         : weight(std::move(w)), rows(32), in(columns), out(height) {
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = in;
-        desc.out_features = out;
-        desc.flags = flags;
+        mp_linear_desc desc = linear_desc(in, out, flags);
         desc.name = name;
-        mp_linear* raw = nullptr;
-        EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, nullptr, &raw)));
-        linear = Linear(raw);
+        linear = make_noted_linear(context, recipe, desc, weight);
         y = make_tensor(context, MP_DTYPE_FP32, {rows, out});
         dx = make_tensor(context, MP_DTYPE_FP32, {rows, in});
     }
@@ -86,106 +83,127 @@ struct Layer {
     }
 };
 
-// Training of one rank of two: three layers over three parameters, and a vector kept in fp32.
-void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
-    Counter memory;
-    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    desc.num_threads = 1;
-    memory.serve(desc);
-    mp_context* raw_context = nullptr;
-    MP_OK(mp_context_create(&desc, &raw_context));
-    const Context context(raw_context);
-    mp_recipe* raw_recipe = nullptr;
-    const mp_status made = mp_recipe_create_from_json(context, json.c_str(), SIZE_MAX, &raw_recipe);
-    ASSERT_GE(made, 0) << json << ": " << mp_last_error_message();
-    const Recipe recipe(raw_recipe);
+// One rank of two: three layers over three parameters, and a vector kept in fp32.
+class Trained {
+  public:
+    Trained(int32_t rank, Seen& seen) : rank_(rank), seen_(seen) {}
 
-    mp_optimizer_desc optimizer_desc = MP_OPTIMIZER_DESC_INIT;
-    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-    sharding.kind = MP_SHARD_GREEDY;
-    mp_optimizer* raw_optimizer = nullptr;
-    ASSERT_TRUE(done(mp_optimizer_create_sharded(context, recipe, &optimizer_desc, comm, &sharding,
-                                                 &raw_optimizer)));
-    const Optimizer optimizer(raw_optimizer);
-    int32_t group = 0;
-    ASSERT_TRUE(done(mp_optimizer_add_group(optimizer, nullptr, &group)));
+    void make(mp_comm* comm, const Text& json) {
+        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+        desc.num_threads = 1;
+        memory_.serve(desc);
+        mp_context* raw_context = nullptr;
+        MP_OK(mp_context_create(&desc, &raw_context));
+        context_ = Context(raw_context);
+        mp_recipe* raw_recipe = nullptr;
+        const mp_status made =
+            mp_recipe_create_from_json(context_, json.c_str(), SIZE_MAX, &raw_recipe);
+        ASSERT_GE(made, 0) << json << ": " << mp_last_error_message();
+        recipe_ = Recipe(raw_recipe);
+        mp_optimizer_desc optimizer_desc = MP_OPTIMIZER_DESC_INIT;
+        mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+        sharding.kind = MP_SHARD_GREEDY;
+        mp_optimizer* raw_optimizer = nullptr;
+        ASSERT_TRUE(done(mp_optimizer_create_sharded(context_, recipe_, &optimizer_desc, comm,
+                                                     &sharding, &raw_optimizer)));
+        optimizer_ = Optimizer(raw_optimizer);
+        ASSERT_TRUE(done(mp_optimizer_add_group(optimizer_, nullptr, &group_)));
+        for (int32_t i = 0; i < 3; ++i) {
+            ASSERT_NO_FATAL_FAILURE(add_layer(i));
+        }
+        bias_ = make_tensor(context_, MP_DTYPE_FP32, {5000}, numbers(5000, 9));
+        MP_OK(add_param(optimizer_, group_, "bias", bias_));
+        MP_OK(mp_optimizer_shard(optimizer_, nullptr));
+        std::vector<mp_linear*> all;
+        for (const Layer& layer : layers_) {
+            all.push_back(layer.linear);
+        }
+        MP_OK(mp_optimizer_set_linears(optimizer_, all.data(), 3));
+    }
 
-    const bool gathers_codes = get(recipe, MP_RECIPE_WEIGHT_GATHER_CODES) == "on";
-    std::vector<Layer> layers;
-    const struct {
-        int64_t in, out;
-        uint32_t flags;
-    } sizes[] = {{96, 64, 0}, {24, 40, 0}, {64, 64, MP_LINEAR_FIRST_OR_LAST}};
-    const char* const forward[] = {"y", "odd",
-                                   "last"}; // names of the layers, and of what they give
-    std::vector<Tensor> kept;
-    for (int32_t i = 0; i < 3; ++i) {
+    void step(int64_t step) {
+        for (int32_t i = 0; i < 3; ++i) {
+            Layer& layer = layers_[static_cast<std::size_t>(i)];
+            layer.forward(context_, step, 100 + static_cast<uint64_t>(10 * i + 1000 * rank_));
+            const Tensor grad = state_of(optimizer_, i, "grad");
+            MP_OK(mp_linear_backward(layer.linear, nullptr, layer.dy, layer.dx, grad, nullptr, 0));
+            if (rank_ != 0) {
+                continue;
+            }
+            seen_.add(kForward[i], values_of(context_, layer.y));
+            if (i == 0) {
+                seen_.add("dx", values_of(context_, layer.dx));
+                seen_.add("dw", numbers_of(context_, grad));
+            }
+        }
+        mp_comm_traffic before = MP_COMM_TRAFFIC_INIT, after = MP_COMM_TRAFFIC_INIT;
+        MP_OK(mp_optimizer_get_traffic(optimizer_, &before));
+        ASSERT_TRUE(done(mp_optimizer_step(optimizer_, nullptr, nullptr)));
+        MP_OK(mp_optimizer_get_traffic(optimizer_, &after));
+        if (rank_ == 0) {
+            seen_.add("wire", static_cast<double>(after.total_bytes - before.total_bytes));
+        }
+    }
+
+    void look() {
+        mp_memory_report report = MP_MEMORY_REPORT_INIT;
+        MP_OK(mp_optimizer_get_memory(optimizer_, &report));
+        if (rank_ == 0) {
+            seen_.add("weights", static_cast<double>(report.weight_bytes));
+            seen_.add("masters", static_cast<double>(report.master_bytes));
+            seen_.add("gradients", static_cast<double>(report.grad_bytes));
+            seen_.add("first", static_cast<double>(report.state_bytes[MP_STATE_EXP_AVG]));
+            seen_.add("second", static_cast<double>(report.state_bytes[MP_STATE_EXP_AVG_SQ]));
+            seen_.add("compensations", static_cast<double>(report.compensation_bytes));
+            seen_.add("stepped", numbers_of(context_, layers_[0].weight));
+            seen_.add("memory", static_cast<double>(memory_.live));
+        }
+    }
+
+  private:
+    // Names of the layers, and of what they give.
+    static constexpr const char* kForward[] = {"y", "odd", "last"};
+
+    void add_layer(int32_t i) {
+        const struct {
+            int64_t in, out;
+            uint32_t flags;
+        } sizes[] = {{96, 64, 0}, {24, 40, 0}, {64, 64, MP_LINEAR_FIRST_OR_LAST}};
         const auto& s = sizes[i];
         const int64_t shape[] = {s.out, s.in};
         const std::vector<float> values = scaled(
             numbers(static_cast<std::size_t>(s.out * s.in), 5 + static_cast<uint64_t>(i)), 0.3F);
+        const bool is_codes = i == 0 && get(recipe_, MP_RECIPE_WEIGHT_GATHER_CODES) == "on";
         mp_tensor* raw = nullptr;
-        MP_OK((gathers_codes && i == 0 ? mp_recipe_create_weight_codes : mp_recipe_create_weight)(
-            context, recipe, 2, shape, values.data(), &raw));
+        MP_OK((is_codes ? mp_recipe_create_weight_codes : mp_recipe_create_weight)(
+            context_, recipe_, 2, shape, values.data(), &raw));
         Tensor weight(raw);
-        kept.push_back(make_tensor(context, MP_DTYPE_FP32, {s.out, s.in}, values));
+        kept_.push_back(make_tensor(context_, MP_DTYPE_FP32, {s.out, s.in}, values));
         const Text name = "w" + std::to_string(i);
-        mp_param_desc param = MP_PARAM_DESC_INIT;
-        param.name = name.c_str();
-        param.param = weight;
-        param.init_fp32 = kept.back();
-        MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
-        layers.emplace_back(context, recipe, std::move(weight), s.in, s.out, s.flags, forward[i]);
+        MP_OK(add_param(optimizer_, group_, name.c_str(), weight, nullptr, kept_.back()));
+        layers_.emplace_back(context_, recipe_, std::move(weight), s.in, s.out, s.flags,
+                             kForward[i]);
     }
-    const Tensor bias = make_tensor(context, MP_DTYPE_FP32, {5000}, numbers(5000, 9));
-    mp_param_desc param = MP_PARAM_DESC_INIT;
-    param.name = "bias";
-    param.param = bias;
-    MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
-    MP_OK(mp_optimizer_shard(optimizer, nullptr));
-    std::vector<mp_linear*> all;
-    for (const Layer& layer : layers) {
-        all.push_back(layer.linear);
-    }
-    MP_OK(mp_optimizer_set_linears(optimizer, all.data(), 3));
 
+    int32_t rank_;
+    Seen& seen_;
+    Counter memory_;
+    Context context_;
+    Recipe recipe_;
+    Optimizer optimizer_;
+    int32_t group_ = 0;
+    std::vector<Layer> layers_;
+    std::vector<Tensor> kept_;
+    Tensor bias_;
+};
+
+void train(mp_comm* comm, int32_t rank, const Text& json, Seen& seen) {
+    Trained trained(rank, seen);
+    ASSERT_NO_FATAL_FAILURE(trained.make(comm, json));
     for (int64_t step = 0; step < 5; ++step) {
-        for (int32_t i = 0; i < 3; ++i) {
-            Layer& layer = layers[static_cast<std::size_t>(i)];
-            layer.forward(context, step, 100 + static_cast<uint64_t>(10 * i + 1000 * rank));
-            mp_tensor* raw = nullptr;
-            MP_OK(mp_optimizer_get_state(optimizer, i, "grad", &raw));
-            const Tensor grad(raw);
-            MP_OK(mp_linear_backward(layer.linear, nullptr, layer.dy, layer.dx, grad, nullptr, 0));
-            if (rank != 0) {
-                continue;
-            }
-            seen.add(forward[i], values_of(context, layer.y));
-            if (i == 0) {
-                seen.add("dx", values_of(context, layer.dx));
-                seen.add("dw", numbers_of(context, grad));
-            }
-        }
-        mp_comm_traffic before = MP_COMM_TRAFFIC_INIT, after = MP_COMM_TRAFFIC_INIT;
-        MP_OK(mp_optimizer_get_traffic(optimizer, &before));
-        ASSERT_TRUE(done(mp_optimizer_step(optimizer, nullptr, nullptr)));
-        MP_OK(mp_optimizer_get_traffic(optimizer, &after));
-        if (rank == 0) {
-            seen.add("wire", static_cast<double>(after.total_bytes - before.total_bytes));
-        }
+        ASSERT_NO_FATAL_FAILURE(trained.step(step));
     }
-    mp_memory_report report = MP_MEMORY_REPORT_INIT;
-    MP_OK(mp_optimizer_get_memory(optimizer, &report));
-    if (rank == 0) {
-        seen.add("weights", static_cast<double>(report.weight_bytes));
-        seen.add("masters", static_cast<double>(report.master_bytes));
-        seen.add("gradients", static_cast<double>(report.grad_bytes));
-        seen.add("first", static_cast<double>(report.state_bytes[MP_STATE_EXP_AVG]));
-        seen.add("second", static_cast<double>(report.state_bytes[MP_STATE_EXP_AVG_SQ]));
-        seen.add("compensations", static_cast<double>(report.compensation_bytes));
-        seen.add("stepped", numbers_of(context, layers[0].weight));
-        seen.add("memory", static_cast<double>(memory.live));
-    }
+    trained.look();
 }
 
 // What a loss scale does over steps of which some overflow.

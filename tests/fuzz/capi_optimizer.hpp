@@ -2,7 +2,7 @@
 // Calls of the optimizer, alone or shared by ranks, their arguments chosen by bytes.
 #pragma once
 
-#include "fuzz/capi_training.hpp"
+#include "fuzz/capi_linears.hpp"
 
 namespace mp::fuzz {
 
@@ -156,6 +156,16 @@ inline void set_optimizer(Bytes& bytes, World& world) {
     }
 }
 
+inline void take_state(World& world, mp_optimizer* optimizer, int32_t index, const char* name) {
+    mp_tensor* state = nullptr;
+    (void)MP_CALL(world, local, mp_optimizer_get_state, optimizer, index, name, &state);
+    if (world.setting.ranks == 0) {
+        world.tensors.put(state);
+    } else {
+        mp_tensor_destroy(state); // another rank may have none
+    }
+}
+
 inline void look_at_optimizer(Bytes& bytes, World& world) {
     constexpr const char* kStates[] = {"param",      "grad",   "exp_avg",      "exp_avg_sq",
                                        "fp32_param", "master", "compensation", "nonsense"};
@@ -180,16 +190,9 @@ inline void look_at_optimizer(Bytes& bytes, World& world) {
         }
         break;
     }
-    case 2: {
-        mp_tensor* state = nullptr;
-        (void)MP_CALL(world, local, mp_optimizer_get_state, optimizer, index, name, &state);
-        if (world.setting.ranks == 0) {
-            world.tensors.put(state);
-        } else {
-            mp_tensor_destroy(state); // another rank may have none
-        }
+    case 2:
+        take_state(world, optimizer, index, name);
         break;
-    }
     case 3:
         (void)MP_CALL(world, local, mp_optimizer_read_state, optimizer, queue, index, name,
                       any_tensor(bytes, world));

@@ -90,8 +90,11 @@ template <typename T> Sized<T> marked(Bytes& bytes) {
     return made;
 }
 
+// What ends a handle of a kind.
+template <typename T> using Destroyer = void (*)(T*);
+
 // Some handles of one kind: live, destroyed, and none.
-template <typename T, void (*Destroy)(T*)> class Slots {
+template <typename T, Destroyer<T> Destroy> class Slots {
   public:
     Slots() = default;
     Slots(const Slots&) = delete;
