@@ -192,9 +192,7 @@ TEST(Checkpoint, AScaleThatDoesNotMoveStays) {
         mp_scaler_desc desc = MP_SCALER_DESC_INIT;
         desc.kind = kind;
         desc.init_scale = scale;
-        mp_scaler* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_scaler_create(context, &desc, &made)));
-        return Scaler(made);
+        return make_scaler(context, &desc);
     };
     const auto file_of = [&](mp_scaler* scaler) {
         mp_checkpoint* made = nullptr;

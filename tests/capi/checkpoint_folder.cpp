@@ -4,6 +4,7 @@
 #include <fstream>
 #include <thread>
 
+#include "optimizers.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -148,9 +149,7 @@ TEST(CheckpointFolder, GetsNothingThatALoadRefuses) {
         const Folder folder("too_large");
         Training training(recipe);
         MP_OK(mp_checkpoint_save(training.checkpoint, folder.c_str(), 1, 0));
-        mp_tensor* grad = nullptr;
-        MP_OK(mp_optimizer_get_state(training.optimizer, 2, "grad", &grad));
-        const Tensor owned(grad);
+        const Tensor grad = state_of(training.optimizer, 2, "grad");
         const std::vector<float> large(6000, 6e20F);
         MP_OK(mp_tensor_write(grad, nullptr, large.data(), large.size() * sizeof(float)));
         MP_OK(mp_optimizer_step(training.optimizer, nullptr, nullptr));

@@ -324,9 +324,7 @@ TEST(Queue, OwnQueueWorksAndNativeOnesAreRefusedOnTheHost) {
 TEST(Queue, OfAnotherContextIsRefused) {
     const Context one = make_context(1);
     const Context two = make_context(1);
-    mp_queue* raw = nullptr;
-    MP_OK(mp_queue_create(one, &raw));
-    const Queue queue(raw);
+    const Queue queue = make_queue(one);
     const Tensor tensor = make_tensor(two, MP_DTYPE_FP32, {3});
     MP_FAILS(mp_tensor_zero(tensor, queue), MP_STATUS_INVALID_ARGUMENT, "queue");
 }

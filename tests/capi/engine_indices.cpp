@@ -89,9 +89,7 @@ TEST(EngineIndices, ArraysLongerThanThirtyTwoBits) {
 #endif
     const Context context = make_context(1);
     const LongArray param, grad, m;
-    mp_scaler* made = nullptr;
-    MP_OK(mp_scaler_create(context, nullptr, &made));
-    const Scaler scaler(made);
+    const Scaler scaler = make_scaler(context);
     const auto found_inf = [&] {
         const void* const arrays[] = {grad.data()};
         const int32_t dtype = MP_DTYPE_BF16;

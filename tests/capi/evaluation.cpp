@@ -2,6 +2,8 @@
 // Evaluation changes nothing: not the scales of training, not its gradients, not what a checkpoint holds. In every way to
 // evaluate, at every place of a step.
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "training.hpp"
 
@@ -11,14 +13,6 @@ namespace {
 
 using Bytes = std::vector<unsigned char>;
 constexpr int64_t kSize = 32, kRows = 16;
-
-Bytes scaling_of(mp_linear* linear) {
-    size_t needed = 0;
-    EXPECT_TRUE(succeeded(mp_linear_get_scaling(linear, nullptr, 0, &needed)));
-    Bytes bytes(needed);
-    EXPECT_TRUE(succeeded(mp_linear_get_scaling(linear, bytes.data(), bytes.size(), nullptr)));
-    return bytes;
-}
 
 // What somebody evaluates with.
 enum class Way { never, plain, pointers, without_saved, other_saved, inference, averaged };
@@ -54,12 +48,7 @@ struct Net {
           twin(make(MP_LINEAR_INFERENCE)), keeps(by_handles), mine(make_saved(flags)),
           other(make_saved(flags)) {}
     Linear make(uint32_t flags) {
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = kSize;
-        desc.flags = flags;
-        mp_linear* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_linear_create(context, recipe, &desc, weight, nullptr, &made)));
-        return Linear(made);
+        return make_linear(context, recipe, linear_desc(kSize, kSize, flags), weight);
     }
     Saved make_saved(uint32_t flags) {
         mp_saved* made = nullptr;
@@ -321,9 +310,7 @@ TEST(Evaluation, OnOneRankLeavesCheckpointsAlone) {
                     Net net(name, 0, false);
                     Bytes results;
                     mp_linear* const one = net.layer;
-                    mp_checkpoint* made = nullptr;
-                    EXPECT_TRUE(succeeded(mp_checkpoint_create(net.context, comm, nullptr, &made)));
-                    const Checkpoint checkpoint(made);
+                    const Checkpoint checkpoint = make_checkpoint(net.context, comm);
                     EXPECT_TRUE(
                         succeeded(mp_checkpoint_add_linear(checkpoint, "layer", net.layer)));
                     const auto seed = static_cast<uint64_t>(rank);

@@ -6,9 +6,7 @@ using namespace mp_test;
 
 TEST(Event, IsAlwaysReachedOnTheHost) {
     const Context context = make_context();
-    mp_queue* raw = nullptr;
-    MP_OK(mp_queue_create(context, &raw));
-    const Queue queue(raw);
+    const Queue queue = make_queue(context);
     mp_event* made = nullptr;
     MP_OK(mp_event_create(context, &made));
     const Event event(made);

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "optimizers.hpp"
 #include "support.hpp"
 
 namespace mp_test {
@@ -58,18 +59,10 @@ inline void run_steps(mp_context* context, const char* preset) {
     ASSERT_TRUE(done(mp_recipe_create_weight(context, recipe, 2, shape, values.data(), &weight)));
     const Tensor param(weight);
     const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {64, 64}, values);
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "weight";
-    desc.param = param;
-    desc.init_fp32 = exact;
-    ASSERT_TRUE(done(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
-    mp_scaler* scaler_raw = nullptr;
-    MP_OK(mp_scaler_create(context, nullptr, &scaler_raw));
-    const Scaler scaler(scaler_raw);
+    ASSERT_TRUE(done(add_param(optimizer, 0, "weight", param, nullptr, exact)));
+    const Scaler scaler = make_scaler(context);
     ASSERT_TRUE(done(mp_optimizer_step(optimizer, nullptr, scaler)));
-    mp_tensor* grad = nullptr;
-    MP_OK(mp_optimizer_get_state(optimizer, 0, "grad", &grad));
-    const Tensor owned(grad);
+    const Tensor grad = state_of(optimizer, 0, "grad");
     std::vector<float> infinite(values);
     infinite[7] = std::numeric_limits<float>::infinity();
     const Tensor wide = make_tensor(context, MP_DTYPE_FP32, {64, 64}, infinite);

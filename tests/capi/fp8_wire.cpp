@@ -2,6 +2,7 @@
 // fp8 between ranks through the C ABI: the factor mu of gradients, which a checkpoint keeps, and weights gathered as codes.
 #include <cmath>
 
+#include "optimizers.hpp"
 #include "sharded_model.hpp"
 #include "training.hpp"
 
@@ -128,10 +129,7 @@ TEST(Fp8Wire, GatheringCodesWantsWeightsThatAreCodes) {
             MP_OK((as_codes ? mp_recipe_create_weight_codes : mp_recipe_create_weight)(
                 context, recipe, 2, shape, values.data(), &weight));
             const Tensor owned(weight);
-            mp_param_desc param = MP_PARAM_DESC_INIT;
-            param.name = "w";
-            param.param = owned;
-            MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
+            MP_OK(add_param(optimizer, group, "w", owned));
             if (as_codes) {
                 MP_OK(mp_optimizer_shard(optimizer, nullptr));
             } else {

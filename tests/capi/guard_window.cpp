@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optimizers.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -20,19 +21,10 @@ struct Guarded {
     Checkpoint checkpoint;
 
     explicit Guarded(const char* backend = nullptr) : context(make_context(1, backend)) {
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer(context, recipe);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = "w";
-        desc.param = param;
-        desc.grad = grad;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
-        mp_checkpoint* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_checkpoint_create(context, nullptr, nullptr, &raw)));
-        checkpoint = Checkpoint(raw);
-        EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, optimizer)));
+        EXPECT_TRUE(succeeded(add_param(optimizer, 0, "w", param, grad)));
+        checkpoint = checkpoint_of(context, optimizer);
     }
     void guard(int32_t window, double norm_z, double loss_z) const {
         mp_guard_desc desc = MP_GUARD_DESC_INIT;
@@ -46,9 +38,7 @@ struct Guarded {
         EXPECT_TRUE(succeeded(mp_tensor_write(grad, nullptr, values, sizeof values)));
         EXPECT_TRUE(succeeded(mp_optimizer_set_loss(optimizer, loss)));
         EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));
-        mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
-        return stats;
+        return stats_of(optimizer);
     }
 };
 

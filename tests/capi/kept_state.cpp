@@ -2,6 +2,7 @@
 // State that a program sets is the state it gets back: every setter with every other, saved, loaded in either order of calls,
 // resharded by ranks and by `mixedprec reshard`, and compared to the bit with the run that did not stop.
 #include "kept_state.hpp"
+#include "optimizers.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -108,9 +109,7 @@ struct Grouped {
     // `groups`: letters, each with its learning rate; '-' has no parameters.
     explicit Grouped(const std::string& groups, const std::string& members = "abc",
                      mp_comm* comm = nullptr) {
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer(context, recipe);
         for (const char letter : groups) {
             mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
             desc.lr = static_cast<double>(letter);
@@ -125,10 +124,7 @@ struct Grouped {
             const auto group = static_cast<int32_t>(groups.find(members[i]));
             EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &desc, nullptr)));
         }
-        mp_checkpoint* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_checkpoint_create(context, comm, nullptr, &raw)));
-        checkpoint = Checkpoint(raw);
-        EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, optimizer)));
+        checkpoint = checkpoint_of(context, optimizer, comm);
     }
     [[nodiscard]] double lr_of(int32_t parameter) const {
         int32_t group = -1;

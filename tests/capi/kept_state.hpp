@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kept_choices.hpp"
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "training.hpp"
 
@@ -98,11 +99,7 @@ class Kept {
         const mp_optimizer_stats s = stats();
         return {s.grad_norm, s.grad_mul, s.grad_norm_z, s.loss_z, static_cast<double>(s.found_inf)};
     }
-    [[nodiscard]] mp_optimizer_stats stats() const {
-        mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer_, nullptr, &stats)));
-        return stats;
-    }
+    [[nodiscard]] mp_optimizer_stats stats() const { return stats_of(optimizer_); }
     [[nodiscard]] mp_optimizer* optimizer() const { return optimizer_; }
 
   private:
@@ -110,13 +107,8 @@ class Kept {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = MP_OPTIMIZER_CHECK_FINITE;
         desc.seed = is_first_ ? 11 : 12; // comes with the checkpoint
-        mp_optimizer* made = nullptr;
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context_, recipe_, &desc, &made)
-                : mp_optimizer_create_sharded(context_, recipe_, &desc, comm, &sharding, &made)));
-        optimizer_ = Optimizer(made);
+        optimizer_ = make_optimizer_on(comm, context_, recipe_, &desc, &sharding);
     }
     void make_groups() {
         std::vector<int> order = {0, 1};
@@ -197,10 +189,7 @@ inline void Kept::add(const Planned& planned) {
 }
 
 inline void Kept::make_checkpoint(mp_comm* comm) {
-    mp_checkpoint* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_checkpoint_create(context_, comm, nullptr, &made)));
-    checkpoint_ = Checkpoint(made);
-    EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint_, optimizer_)));
+    checkpoint_ = checkpoint_of(context_, optimizer_, comm);
     if (c_[kExtras] == 1) {
         mp_scaler* scaler = nullptr;
         EXPECT_TRUE(succeeded(mp_scaler_create_from_recipe(context_, recipe_, &scaler)));
@@ -224,9 +213,7 @@ inline void Kept::make_checkpoint(mp_comm* comm) {
 
 inline void Kept::write_gradient(int32_t index, int number, float scale) {
     const std::string& name = names_[static_cast<std::size_t>(index)];
-    mp_tensor* raw = nullptr;
-    EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer_, index, "grad", &raw)));
-    const Tensor grad(raw);
+    const Tensor grad = state_of(optimizer_, index, "grad");
     const std::size_t count = bytes_of(params_[static_cast<std::size_t>(index)]).size(); // at least
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));

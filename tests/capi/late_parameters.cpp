@@ -23,9 +23,7 @@ struct Grown {
         : context(make_context(2, backend)), recipe(make_recipe(context, name)) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = flags;
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, &desc, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer(context, recipe, desc);
         for (int32_t group = 0; group < 2; ++group) {
             mp_param_group_desc of_group = MP_PARAM_GROUP_DESC_INIT;
             of_group.rule = rule;

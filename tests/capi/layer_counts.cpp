@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -11,12 +13,7 @@ namespace {
 
 Linear layer_of(mp_context* context, mp_recipe* recipe, mp_tensor* weight, int64_t size,
                 uint32_t flags) {
-    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    desc.in_features = desc.out_features = size;
-    desc.flags = flags;
-    mp_linear* layer = nullptr;
-    EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, nullptr, &layer)));
-    return Linear(layer);
+    return make_noted_linear(context, recipe, linear_desc(size, size, flags), weight);
 }
 
 // Ones, but for the sixth.
@@ -127,13 +124,8 @@ TEST(LayerCounts, MicroBatchesInCodesAreToldOf) {
         mp_tensor* weight = nullptr;
         MP_OK(mp_recipe_create_weight(layer.context, layer.recipe, 2, shape, nullptr, &weight));
         const Tensor owned(weight);
-        mp_param_desc param = MP_PARAM_DESC_INIT;
-        param.name = "w";
-        param.param = weight;
-        MP_OK(mp_optimizer_add_param(optimizer, 0, &param, nullptr));
-        mp_tensor* grad = nullptr;
-        MP_OK(mp_optimizer_get_state(optimizer, 0, "grad", &grad));
-        const Tensor kept(grad);
+        MP_OK(add_param(optimizer, 0, "w", weight));
+        const Tensor grad = state_of(optimizer, 0, "grad");
         const auto backward = [&](uint32_t flags) {
             EXPECT_TRUE(succeeded(mp_linear_forward(layer.linear, nullptr, layer.x, layer.y)));
             return mp_linear_backward(layer.linear, nullptr, layer.dy, nullptr, grad, nullptr,

@@ -12,6 +12,7 @@
 #include <map>
 
 #include "fixture_arrays.hpp"
+#include "layers.hpp"
 
 using namespace mp_test;
 
@@ -236,17 +237,11 @@ struct LayerOracles : ::testing::Test {
     }
 
     void compare_layer(const LayerCase& layer) {
-        mp_recipe* made_recipe = nullptr;
-        MP_OK(mp_recipe_create_from_json(context, layer.recipe.c_str(), SIZE_MAX, &made_recipe));
-        const Recipe recipe(made_recipe);
+        const Recipe recipe = recipe_of(context, layer.recipe);
         const Array& first = layer.steps.at(0).inputs.at("w");
         const Tensor weight = tensor_of(context, first);
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = first.columns;
-        desc.out_features = first.rows;
-        mp_linear* made = nullptr;
-        MP_OK(mp_linear_create(context, recipe, &desc, weight, nullptr, &made));
-        const Linear linear(made);
+        const Linear linear =
+            make_linear(context, recipe, linear_desc(first.columns, first.rows), weight);
         for (std::size_t i = 0; i < layer.steps.size() && !HasFailure(); ++i) {
             SCOPED_TRACE("step " + std::to_string(i + 1));
             const Array& w = layer.steps[i].inputs.at("w");

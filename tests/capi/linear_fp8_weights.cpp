@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights of fp8 layers: cached, made again at each use, kept as codes alone; and gradients that are codes.
 #include "linear_fp8.hpp"
+#include "optimizers.hpp"
 
 using namespace mp_test;
 using namespace mp_test::fp8;
@@ -68,12 +69,8 @@ TEST_F(Fp8LinearWeights, Fp8ParametersTrain) {
     use({64, 64, 32});
     const std::string json = R"({"recipe": "fp8_current", "weight.dtype": "fp8_e4m3_scaled",
                                  "master.dtype": "fp32"})";
-    mp_recipe* raw_recipe = nullptr;
-    MP_OK(mp_recipe_create_from_json(context, json.data(), json.size(), &raw_recipe));
-    const Recipe recipe(raw_recipe);
-    mp_optimizer* raw_optimizer = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, nullptr, &raw_optimizer));
-    const Optimizer optimizer(raw_optimizer);
+    const Recipe recipe = recipe_of(context, json);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
     group.lr = 0.01;
     int32_t index = 0;
@@ -81,17 +78,9 @@ TEST_F(Fp8LinearWeights, Fp8ParametersTrain) {
     const Tensor weight = msamp_codes();
     const Tensor expected = msamp_codes();
     const Tensor initial = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
-    mp_param_desc param = MP_PARAM_DESC_INIT;
-    param.name = "w";
-    param.param = weight;
-    param.init_fp32 = initial;
-    MP_OK(mp_optimizer_add_param(optimizer, 0, &param, &index));
-    mp_tensor* grad = nullptr;
-    MP_OK(mp_optimizer_get_state(optimizer, index, "grad", &grad));
-    const Tensor gradient(grad);
-    mp_tensor* master = nullptr;
-    MP_OK(mp_optimizer_get_state(optimizer, index, "master", &master));
-    const Tensor masters(master);
+    MP_OK(add_param(optimizer, 0, "w", weight, nullptr, initial, &index));
+    const Tensor gradient = state_of(optimizer, index, "grad");
+    const Tensor masters = state_of(optimizer, index, "master");
     const Linear linear = make(context, recipe, weight, sizes, MP_LINEAR_CACHE_WEIGHT);
     EXPECT_EQ(description_of(linear).find("rounded to"), std::string::npos)
         << description_of(linear);

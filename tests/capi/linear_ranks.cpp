@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -22,9 +24,7 @@ struct Layers {
     std::vector<Linear> linears;
 
     explicit Layers(const char* json) {
-        mp_recipe* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, json, SIZE_MAX, &raw)));
-        recipe = Recipe(raw);
+        recipe = recipe_of(context, json);
         for (int32_t i = 0; i < 2; ++i) {
             weights.push_back(
                 make_tensor(context, MP_DTYPE_FP32, {kSize, kSize}, numbers(kSize * kSize, 7)));
@@ -42,12 +42,7 @@ struct Layers {
         const Recipe short_memory = make_recipe(context, "fp8_delayed");
         EXPECT_TRUE(
             succeeded(mp_recipe_set_int(short_memory, MP_RECIPE_GEMM_AMAX_HISTORY_LEN, length)));
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = kSize;
-        mp_linear* linear = nullptr;
-        EXPECT_TRUE(succeeded(
-            mp_linear_create(context, short_memory, &desc, weights[1], nullptr, &linear)));
-        return Linear(linear);
+        return make_linear(context, short_memory, linear_desc(kSize, kSize), weights[1]);
     }
     void forward(float scale) {
         const Tensor x = make_tensor(context, MP_DTYPE_FP32, {kSize, kSize},
@@ -131,20 +126,12 @@ struct Model {
     explicit Model(mp_comm* comm) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = MP_OPTIMIZER_CHECK_FINITE;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(comm == nullptr
-                                  ? mp_optimizer_create(layers.context, layers.recipe, &desc, &raw)
-                                  : mp_optimizer_create_sharded(layers.context, layers.recipe,
-                                                                &desc, comm, nullptr, &raw)));
-        optimizer = mp_test::Optimizer(raw);
+        optimizer = make_optimizer_on(comm, layers.context, layers.recipe, &desc);
         int32_t group = 0;
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, &group)));
         for (std::size_t i = 0; i < layers.weights.size(); ++i) {
             const std::string name = "w" + std::to_string(i);
-            mp_param_desc param = MP_PARAM_DESC_INIT;
-            param.name = name.c_str();
-            param.param = layers.weights[i];
-            EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, group, &param, nullptr)));
+            EXPECT_TRUE(succeeded(add_param(optimizer, group, name.c_str(), layers.weights[i])));
         }
     }
     mp_status set_linears(int32_t count = 3) {
@@ -154,9 +141,7 @@ struct Model {
     mp_status step() { return mp_optimizer_step(optimizer, nullptr, nullptr); }
     // A gradient of the first layer that is not finite.
     void spoil() {
-        mp_tensor* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, 0, "grad", &raw)));
-        const Tensor grad(raw);
+        const Tensor grad = state_of(optimizer, 0, "grad");
         const std::vector<unsigned char> ones(bytes_of(grad).size(), 0xff); // NaN in every type
         EXPECT_TRUE(succeeded(mp_tensor_write(grad, nullptr, ones.data(), ones.size())));
     }
@@ -208,9 +193,7 @@ TEST(LinearRanks, TheVoteCarriesWhatAMessageOfTheirOwnWould) {
             EXPECT_EQ(after[0].max_u32_bytes - before[0].max_u32_bytes,
                       after[1].max_u32_bytes - before[1].max_u32_bytes + 2 * MP_OPERAND_COUNT * 4);
             EXPECT_EQ(in_vote.scaling(), apart.scaling()) << "step " << step;
-            mp_optimizer_stats stats{};
-            stats.struct_size = sizeof stats;
-            EXPECT_TRUE(succeeded(mp_optimizer_get_stats(in_vote.optimizer, nullptr, &stats)));
+            const mp_optimizer_stats stats = stats_of(in_vote.optimizer);
             EXPECT_EQ(stats.skipped_steps, step == 0 ? 0 : 1);
             for (Model* model : {&in_vote, &apart}) {
                 EXPECT_TRUE(succeeded(mp_optimizer_zero_grad(model->optimizer, nullptr)));

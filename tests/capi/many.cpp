@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Very many things: each call's work for one does not grow with how many there are. What is quadratic takes many minutes at
 // these numbers, and CTest's limit ends it; no clock is read.
+#include "optimizers.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -32,19 +33,13 @@ struct Model {
     Arrays grads;
 
     explicit Model(int32_t arrays) : weights(arrays), grads(arrays) {
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &raw)));
-        optimizer = Optimizer(raw);
+        optimizer = make_optimizer(context, recipe);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
     }
     mp_status add(int32_t weight, int32_t grad, const std::string& name) {
         const Tensor param = weights.tensor(context, weight);
         const Tensor gradient = grads.tensor(context, grad);
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name.c_str();
-        desc.param = param;
-        desc.grad = gradient;
-        return mp_optimizer_add_param(optimizer, 0, &desc, nullptr);
+        return add_param(optimizer, 0, name.c_str(), param, gradient);
     }
     // From both ends inwards, so that neither appending nor prepending is what happens to be fast.
     void add_all(int32_t count) {
@@ -90,10 +85,7 @@ TEST(Many, ParametersAreSavedAndLoaded) {
     for (const bool is_load : {false, true}) {
         Model model(kSaved);
         model.add_all(kSaved);
-        mp_checkpoint* raw = nullptr;
-        MP_OK(mp_checkpoint_create(model.context, nullptr, nullptr, &raw));
-        const Checkpoint checkpoint(raw);
-        MP_OK(mp_checkpoint_add_optimizer(checkpoint, model.optimizer));
+        const Checkpoint checkpoint = checkpoint_of(model.context, model.optimizer);
         std::vector<int32_t> data(kSaved);
         for (int32_t i = 0; i < kSaved; ++i) {
             data[static_cast<std::size_t>(i)] = is_load ? 0 : i;

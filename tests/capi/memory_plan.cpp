@@ -4,6 +4,7 @@
 #include <array>
 #include <numeric>
 
+#include "optimizers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -202,19 +203,14 @@ TEST(MemoryPlan, EqualsWhatAnOptimizerHolds) {
         R"({"recipe": "bf16_pure_sr", "optimizer.exp_avg.dtype": "int8_block256",
             "optimizer.exp_avg_sq.dtype": "int8_block256", "optimizer.exp_avg_sq.rounding": "nearest"})";
     const Recipe recipe = recipe_of(context, json);
-    mp_optimizer* raw = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, nullptr, &raw));
-    const Optimizer optimizer(raw);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     int32_t group = 0;
     MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
     const std::vector<int64_t> counts = shapes_of(kSmall);
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const Tensor param = make_tensor(context, MP_DTYPE_BF16, {counts[i]});
         const std::string name = std::to_string(i);
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name.c_str();
-        desc.param = param;
-        MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+        MP_OK(add_param(optimizer, group, name.c_str(), param));
     }
     mp_memory_report held = empty_report();
     MP_OK(mp_optimizer_get_memory(optimizer, &held));
@@ -234,16 +230,11 @@ TEST(MemoryPlan, Fp32WeightsHaveNoScaledStates) {
     const Context context = make_context();
     const Recipe recipe =
         recipe_of(context, R"({"recipe": "fp32", "optimizer.exp_avg.dtype": "fp8_e4m3_scaled"})");
-    mp_optimizer* raw = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, nullptr, &raw));
-    const Optimizer optimizer(raw);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     int32_t group = 0;
     MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
     const Tensor param = make_tensor(context, MP_DTYPE_FP32, {1000});
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "w";
-    desc.param = param;
-    MP_OK(mp_optimizer_add_param(optimizer, group, &desc, nullptr));
+    MP_OK(add_param(optimizer, group, "w", param));
     mp_memory_report held = empty_report();
     MP_OK(mp_optimizer_get_memory(optimizer, &held));
     EXPECT_EQ(held.state_bytes[MP_STATE_EXP_AVG], 4000);

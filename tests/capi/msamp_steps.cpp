@@ -6,6 +6,7 @@
 // Two differences are meant (docs/recipes.md): scales of tiny tensors end at 2^126, which the fixture has too, and an infinite
 // amax keeps its scale, which it has not: the step is skipped.
 #include "fixture_arrays.hpp"
+#include "optimizers.hpp"
 
 using namespace mp_test;
 
@@ -84,18 +85,7 @@ struct MsampSteps : ::testing::Test {
         quant.rule = MP_SCALE_RULE_MSAMP;
         const Tensor param = make_quantized(context, dtype, {start.columns}, &quant);
         const Tensor init = vector_of(start);
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name.c_str();
-        desc.param = param;
-        desc.init_fp32 = init;
-        MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
-    }
-
-    static Tensor state_of(mp_optimizer* optimizer, int32_t index, const std::string& name) {
-        mp_tensor* tensor = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, index, name.c_str(), &tensor)))
-            << name;
-        return Tensor(tensor);
+        MP_OK(add_param(optimizer, 0, name.c_str(), param, nullptr, init));
     }
 
     void compare(mp_optimizer* optimizer, int32_t index, const std::string& name,
@@ -121,9 +111,7 @@ struct MsampSteps : ::testing::Test {
         }
         MP_OK(mp_optimizer_step(optimizer, nullptr, scaler));
         MP_OK(mp_scaler_update(scaler, nullptr)); // too early to grow
-        mp_optimizer_stats stats{};
-        stats.struct_size = sizeof stats;
-        MP_OK(mp_optimizer_get_stats(optimizer, nullptr, &stats));
+        const mp_optimizer_stats stats = stats_of(optimizer);
         EXPECT_NEAR(stats.grad_norm / expected.norm, 1.0, 1e-12);    // squares of codes, in double
         EXPECT_NEAR(stats.grad_mul / expected.factor, 1.0, 0x1p-24); // rounded once to fp32
         for (std::size_t i = 0; i < level.starts.size(); ++i) {
@@ -139,9 +127,7 @@ struct MsampSteps : ::testing::Test {
         const Recipe recipe = make_recipe(context, level.recipe.c_str());
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = level.max_norm;
-        mp_optimizer* made = nullptr;
-        MP_OK(mp_optimizer_create(context, recipe, &desc, &made));
-        const Optimizer optimizer(made);
+        const Optimizer optimizer = make_optimizer(context, recipe, desc);
         int32_t group = 0;
         MP_OK(mp_optimizer_add_group(optimizer, &level.group, &group));
         for (const auto& [name, start] : level.starts) {
@@ -149,9 +135,7 @@ struct MsampSteps : ::testing::Test {
         }
         mp_scaler_desc scaler_desc = MP_SCALER_DESC_INIT;
         scaler_desc.init_scale = level.loss_scale;
-        mp_scaler* made_scaler = nullptr;
-        MP_OK(mp_scaler_create(context, &scaler_desc, &made_scaler));
-        const Scaler scaler(made_scaler);
+        const Scaler scaler = make_scaler(context, &scaler_desc);
         for (std::size_t i = 0; i < level.steps.size() && !HasFailure(); ++i) {
             SCOPED_TRACE("step " + std::to_string(i + 1));
             step(level, optimizer, scaler, level.steps[i]);

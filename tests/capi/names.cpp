@@ -3,6 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -27,19 +29,12 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
     const Tensor param = make_tensor(context, MP_DTYPE_FP32, {4}, {1.0F, 2.0F, 3.0F, 4.0F});
-    mp_optimizer* optimizer_made = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, nullptr, &optimizer_made));
-    const Optimizer optimizer(optimizer_made);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
-    mp_checkpoint* checkpoint_made = nullptr;
-    MP_OK(mp_checkpoint_create(context, nullptr, nullptr, &checkpoint_made));
-    const Checkpoint checkpoint(checkpoint_made);
+    const Checkpoint checkpoint = make_checkpoint(context);
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {4, 4}, std::vector<float>(16, 1.0F));
-    mp_linear_desc layer = MP_LINEAR_DESC_INIT;
-    layer.in_features = layer.out_features = 4;
-    mp_linear* linear_made = nullptr;
-    MP_OK(mp_linear_create(context, recipe, &layer, weight, nullptr, &linear_made));
-    const Linear linear(linear_made);
+    mp_linear_desc layer = linear_desc(4, 4);
+    const Linear linear = make_linear(context, recipe, layer, weight);
     int64_t data = 0;
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.param = param;
@@ -87,9 +82,7 @@ TEST(Names, OfTheHistoryAreARegularFilesOrNobodys) {
     namespace fs = std::filesystem;
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
-    mp_optimizer* made = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, nullptr, &made));
-    const Optimizer optimizer(made);
+    const Optimizer optimizer = make_optimizer(context, recipe);
     const fs::path folder =
         fs::path(::testing::TempDir()) / ("mp_history_names_" + std::to_string(::getpid()));
     fs::create_directories(folder / "folder");

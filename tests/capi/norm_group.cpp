@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -46,12 +47,7 @@ struct Model {
                    mp_comm* shards = nullptr) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(
-            shards == nullptr
-                ? mp_optimizer_create(context, recipe, &desc, &raw)
-                : mp_optimizer_create_sharded(context, recipe, &desc, shards, nullptr, &raw)));
-        optimizer = Optimizer(raw);
+        optimizer = make_optimizer_on(shards, context, recipe, &desc);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
         EXPECT_TRUE(succeeded(mp_optimizer_set_norm_comm(optimizer, norm_comm)));
         for (const Param& param : params) {
@@ -69,11 +65,7 @@ struct Model {
         desc.grad = grads.back();
         EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
     }
-    mp_optimizer_stats stats() {
-        mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
-        return stats;
-    }
+    mp_optimizer_stats stats() { return stats_of(optimizer); }
     // One element of the gradient of parameter `index`.
     void spoil(std::size_t index, float value) const {
         void* data = nullptr;
@@ -121,9 +113,7 @@ TEST(NormGroup, ClipsByTheNormOfAllParameters) {
 TEST(NormGroup, SkipsWhereAnyGradientIsNotFinite) {
     run_ranks(2, [&](mp_comm* comm, int32_t rank) {
         Model part(params_of(rank), comm);
-        mp_scaler* raw = nullptr;
-        MP_OK(mp_scaler_create(part.context, nullptr, &raw));
-        const Scaler scaler(raw);
+        const Scaler scaler = make_scaler(part.context);
         const auto before = bytes_of(part.weights[0]);
         if (rank == 1) {
             part.spoil(1, std::numeric_limits<float>::infinity());
@@ -196,9 +186,7 @@ TEST(NormGroup, AParameterThatNobodyCountsIsRefused) {
 TEST(NormGroup, ScalersCombineWhatTheyFound) {
     run_ranks(3, [&](mp_comm* comm, int32_t rank) {
         const Context context = make_context(1);
-        mp_scaler* raw = nullptr;
-        MP_OK(mp_scaler_create(context, nullptr, &raw));
-        const Scaler scaler(raw);
+        const Scaler scaler = make_scaler(context);
         for (const bool is_bad : {true, false}) {
             const float grads[1] = {is_bad && rank == 2 ? NAN : 1.0F};
             const void* const arrays[] = {grads};

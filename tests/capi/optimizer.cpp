@@ -130,9 +130,7 @@ TEST(Optimizer, ScalerIsDividedOutAndToldOfOverflow) {
     Training plain("fp32", 1, desc), scaled("fp32", 1, desc);
     mp_scaler_desc scaler_desc = MP_SCALER_DESC_INIT;
     scaler_desc.init_scale = 1024;
-    mp_scaler* raw = nullptr;
-    MP_OK(mp_scaler_create(scaled.context, &scaler_desc, &raw));
-    const Scaler scaler(raw);
+    const Scaler scaler = make_scaler(scaled.context, &scaler_desc);
     plain.write_grads(1);
     scaled.write_grads(1, 1024.0F);
     MP_OK(mp_optimizer_step(plain.optimizer, nullptr, nullptr));

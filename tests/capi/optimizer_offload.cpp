@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optimizers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -35,16 +36,12 @@ struct Training {
     Training(const char* json, uint32_t flags, std::vector<int64_t> counts,
              double max_grad_norm = 0.0)
         : context(make_context()), sizes(std::move(counts)) {
-        mp_recipe* raw_recipe = nullptr;
-        EXPECT_TRUE(succeeded(mp_recipe_create_from_json(context, json, SIZE_MAX, &raw_recipe)));
-        recipe = Recipe(raw_recipe);
+        recipe = recipe_of(context, json);
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = flags | MP_OPTIMIZER_CHECK_FINITE;
         desc.seed = 11;
         desc.max_grad_norm = max_grad_norm;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, &desc, &raw)));
-        optimizer = Optimizer(raw);
+        optimizer = make_optimizer(context, recipe, desc);
         for (int32_t group = 0; group < 2; ++group) {
             mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
             group_desc.lr = 0.01;
@@ -83,11 +80,7 @@ struct Training {
             make_tensor(context, MP_DTYPE_FP32, {count},
                         numbers(static_cast<std::size_t>(count), static_cast<uint64_t>(i) + 1));
         const std::string name = 'p' + std::to_string(i);
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name.c_str();
-        desc.param = param;
-        desc.init_fp32 = init;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, i % 2, &desc, nullptr)));
+        EXPECT_TRUE(succeeded(add_param(optimizer, i % 2, name.c_str(), param, nullptr, init)));
     }
     Tensor state(int32_t i, const char* name) {
         mp_tensor* raw = nullptr;
@@ -115,12 +108,7 @@ struct Training {
         write_grads(seed, first);
         ASSERT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));
     }
-    mp_optimizer_stats stats() {
-        mp_optimizer_stats result{};
-        result.struct_size = sizeof result;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &result)));
-        return result;
-    }
+    mp_optimizer_stats stats() { return stats_of(optimizer); }
 };
 
 void expect_equal(Training& a, Training& b) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optimizers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -49,9 +50,7 @@ struct One {
         double lr = 1e-3, double beta2 = 0.999)
         : context(make_context()) {
         const Recipe recipe = recipe_of(context, json);
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, nullptr, &raw)));
-        optimizer = Optimizer(raw);
+        optimizer = make_optimizer(context, recipe);
         mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
         group.lr = lr;
         group.beta2 = beta2;
@@ -69,11 +68,7 @@ struct One {
         EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
     }
 
-    Tensor state(const char* name) {
-        mp_tensor* tensor = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, 0, name, &tensor)));
-        return Tensor(tensor);
-    }
+    Tensor state(const char* name) { return state_of(optimizer, 0, name); }
     mp_status read(const char* name, std::vector<float>& values, int32_t dtype = MP_DTYPE_FP32) {
         const Tensor tensor = make_tensor(context, dtype, {static_cast<int64_t>(values.size())});
         const mp_status status = mp_optimizer_read_state(optimizer, nullptr, 0, name, tensor);
@@ -180,13 +175,8 @@ TEST(OptimizerStates, AnImportStoresWhatAStepWouldStore) {
         int32_t index = 0;
         MP_OK(mp_optimizer_add_group(stepped.optimizer, &group, &index));
         const Tensor param = make_tensor(stepped.context, weight, {kCount});
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = "x";
-        desc.param = param;
-        MP_OK(mp_optimizer_add_param(stepped.optimizer, index, &desc, nullptr));
-        mp_tensor* raw = nullptr;
-        MP_OK(mp_optimizer_get_state(stepped.optimizer, 1, "grad", &raw));
-        const Tensor grad(raw);
+        MP_OK(add_param(stepped.optimizer, index, "x", param));
+        const Tensor grad = state_of(stepped.optimizer, 1, "grad");
         mp_tensor_desc grad_desc = MP_TENSOR_DESC_INIT;
         MP_OK(mp_tensor_get_desc(grad, &grad_desc));
         const Tensor values =

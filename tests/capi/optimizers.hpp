@@ -6,6 +6,17 @@
 
 namespace mp_test {
 
+// On ranks; an ordinary one where `comm` is NULL.
+inline Optimizer make_optimizer_on(mp_comm* comm, mp_context* context, mp_recipe* recipe,
+                                   const mp_optimizer_desc* desc = nullptr,
+                                   const mp_sharding_desc* sharding = nullptr) {
+    mp_optimizer* made = nullptr;
+    EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe, desc, &made)
+                                          : mp_optimizer_create_sharded(context, recipe, desc, comm,
+                                                                        sharding, &made)));
+    return Optimizer(made);
+}
+
 inline int32_t add_group(mp_optimizer* optimizer, double lr = 1e-3, double weight_decay = 0.01,
                          double beta2 = 0.95) {
     mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
@@ -28,9 +39,9 @@ inline mp_status add_param(mp_optimizer* optimizer, int32_t group, const char* n
     return mp_optimizer_add_param(optimizer, group, &desc, index);
 }
 
-inline Tensor state_of(mp_optimizer* optimizer, int32_t index, const char* name) {
+inline Tensor state_of(mp_optimizer* optimizer, int32_t index, const std::string& name) {
     mp_tensor* tensor = nullptr;
-    EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, index, name, &tensor)));
+    EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, index, name.c_str(), &tensor))) << name;
     return Tensor(tensor);
 }
 
@@ -46,12 +57,17 @@ inline mp_sharding_progress progress_of(const mp_optimizer* optimizer) {
     return progress;
 }
 
-// Of this optimizer alone. `comm` NULL: of one rank.
-inline Checkpoint checkpoint_of(mp_context* context, mp_optimizer* optimizer,
-                                mp_comm* comm = nullptr) {
+// Of nothing yet. `comm` NULL: of one rank.
+inline Checkpoint make_checkpoint(mp_context* context, mp_comm* comm = nullptr) {
     mp_checkpoint* made = nullptr;
     EXPECT_TRUE(succeeded(mp_checkpoint_create(context, comm, nullptr, &made)));
-    Checkpoint checkpoint(made);
+    return Checkpoint(made);
+}
+
+// Of this optimizer alone.
+inline Checkpoint checkpoint_of(mp_context* context, mp_optimizer* optimizer,
+                                mp_comm* comm = nullptr) {
+    Checkpoint checkpoint = make_checkpoint(context, comm);
     EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, optimizer)));
     return checkpoint;
 }

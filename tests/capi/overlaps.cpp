@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "layers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -334,17 +335,9 @@ struct LayerCall {
         const Tensor w = matrix(context, at[0]);
         const Tensor b = over(context, at[1], MP_DTYPE_FP32, {kSide});
         const Recipe rules = make_recipe(context, recipe);
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = kSide;
-        mp_linear* layer = nullptr;
-        EXPECT_TRUE(succeeded(mp_linear_create(context, rules, &desc, w, b, &layer)));
-        const Linear linear(layer);
-        mp_saved* place = nullptr;
-        EXPECT_TRUE(succeeded(mp_saved_create(linear, &place)));
-        const Saved saved(place);
-        mp_queue* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_queue_create(context, &raw)));
-        const Queue queue(raw);
+        const Linear linear = make_linear(context, rules, linear_desc(kSide, kSide), w, b);
+        const Saved saved = make_saved(linear);
+        const Queue queue = make_queue(context);
         if (!backward) {
             EXPECT_TRUE(succeeded(mp_queue_set_workspace(queue, at[4], kWide)));
             if (kept == Kept::lent) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mp_recipe_plan_tensors: layouts of several kinds, against what live optimizers on ranks hold and send.
 
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -64,12 +65,7 @@ struct Live {
     Live(const char* name, const std::vector<Kind>& kinds, mp_comm* comm,
          const mp_sharding_desc& sharding)
         : recipe(make_recipe(context, name)), plans(planned(kinds)) {
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context, recipe, nullptr, &made)
-                : mp_optimizer_create_sharded(context, recipe, nullptr, comm, &sharding, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer_on(comm, context, recipe, nullptr, &sharding);
         for (int32_t group = 0; group < 3; ++group) {
             mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
             desc.rule = group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
@@ -80,11 +76,8 @@ struct Live {
         for (std::size_t i = 0; i < kinds.size(); ++i) {
             weights.push_back(weight_of(context, recipe, kinds[i]));
             const std::string param_name = 'p' + std::to_string(i);
-            mp_param_desc desc = MP_PARAM_DESC_INIT;
-            desc.name = param_name.c_str();
-            desc.param = weights.back();
-            EXPECT_TRUE(
-                succeeded(mp_optimizer_add_param(optimizer, kinds[i].group, &desc, nullptr)));
+            EXPECT_TRUE(succeeded(
+                add_param(optimizer, kinds[i].group, param_name.c_str(), weights.back())));
         }
     }
     [[nodiscard]] mp_memory_report held() const {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optimizers.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -31,15 +32,8 @@ struct Stepped {
         optimizer = make_optimizer(context, recipe);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
         const Tensor param = make_tensor(context, MP_DTYPE_FP32, {kCount});
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = "w";
-        desc.param = param;
-        desc.grad = grad;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
-        mp_checkpoint* file = nullptr;
-        EXPECT_TRUE(succeeded(mp_checkpoint_create(context, nullptr, nullptr, &file)));
-        checkpoint = Checkpoint(file);
-        EXPECT_TRUE(succeeded(mp_checkpoint_add_optimizer(checkpoint, optimizer)));
+        EXPECT_TRUE(succeeded(add_param(optimizer, 0, "w", param, grad)));
+        checkpoint = checkpoint_of(context, optimizer);
     }
     void steps(int count, float unit) {
         for (int i = 0; i < count; ++i) {
@@ -258,11 +252,7 @@ TEST(Ranges, AnEpsOfZeroIsToldOfOnce) {
     MP_OK(mp_optimizer_add_group(optimizer, &group, nullptr));
     const Tensor param = make_tensor(context, MP_DTYPE_FP32, {64}, numbers(64, 1));
     const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {64}, numbers(64, 2));
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "w";
-    desc.param = param;
-    desc.grad = grad;
-    MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
+    MP_OK(add_param(optimizer, 0, "w", param, grad));
     MP_FAILS(mp_optimizer_step(optimizer, nullptr, nullptr), MP_STATUS_WARNING, "eps is 0", "NaN");
     MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
 }

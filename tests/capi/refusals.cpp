@@ -3,6 +3,8 @@
 // background save that failed unheard, and counting that a monitor's end ended too.
 #include <array>
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -16,9 +18,7 @@ struct Layer {
     Linear linear;
 
     explicit Layer(const char* name = "fp32") {
-        mp_recipe* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_recipe_create(context, name, &raw)));
-        recipe = Recipe(raw);
+        recipe = make_recipe(context, name);
         memory = make_tensor(context, MP_DTYPE_FP32, {4096});
         weight = view(0, {8, 16});
         bias = view(128, {8});
@@ -27,13 +27,8 @@ struct Layer {
         dx = view(768, {4, 16});
         dw = view(1024, {8, 16});
         dbias = view(1280, {8});
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = 16;
-        desc.out_features = 8;
-        desc.flags = MP_LINEAR_STATS;
-        mp_linear* layer = nullptr;
-        EXPECT_TRUE(done(mp_linear_create(context, recipe, &desc, weight, bias, &layer)));
-        linear = Linear(layer);
+        linear =
+            make_noted_linear(context, recipe, linear_desc(16, 8, MP_LINEAR_STATS), weight, bias);
     }
     Tensor view(int64_t offset, const std::vector<int64_t>& shape) const {
         mp_tensor* out = nullptr;
@@ -83,9 +78,7 @@ TEST(Refusals, NumbersThatStepsReadLieInNothingThatTheyWrite) {
     desc.param = l.weight;
     desc.grad = l.dw;
     MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
-    mp_tensor* moments = nullptr;
-    MP_OK(mp_optimizer_get_state(optimizer, 0, "exp_avg", &moments));
-    const Tensor state(moments);
+    const Tensor state = state_of(optimizer, 0, "exp_avg");
     mp_tensor* in_state = nullptr;
     const int64_t one = 1;
     MP_OK(mp_tensor_create_view(state, 7, 1, &one, &in_state));
@@ -191,9 +184,7 @@ TEST(Refusals, SizesThatEndOnednnAreNotPlannedByIt) {
 
 TEST(Refusals, NamesInACheckpointAreTakenOnce) {
     const Layer l("fp8_delayed");
-    mp_checkpoint* raw = nullptr;
-    MP_OK(mp_checkpoint_create(l.context, nullptr, nullptr, &raw));
-    const Checkpoint checkpoint(raw);
+    const Checkpoint checkpoint = make_checkpoint(l.context);
     int64_t data = 0;
     MP_OK(mp_checkpoint_add_linear(checkpoint, "a", l.linear));
     MP_FAILS(mp_checkpoint_add_linear(checkpoint, "a", l.linear), MP_STATUS_INVALID_ARGUMENT,
@@ -217,9 +208,7 @@ TEST(Refusals, CodesOfAWeightNeedAProductInFp8) {
     for (const char* json :
          {R"({"recipe": "fp32"})", R"({"recipe": "fp8_current", "gemm.fprop.quantized": "off"})",
           R"({"recipe": "mxfp8"})"}) {
-        mp_recipe* raw = nullptr;
-        MP_OK(mp_recipe_create_from_json(context, json, SIZE_MAX, &raw));
-        const Recipe recipe(raw);
+        const Recipe recipe = recipe_of(context, json);
         mp_tensor* weight = nullptr;
         MP_FAILS(mp_recipe_create_weight_codes(context, recipe, 2, shape, nullptr, &weight),
                  MP_STATUS_UNSUPPORTED, "gemm.scaling");
@@ -242,20 +231,12 @@ TEST(Refusals, AWorkspaceIsNeverOverTheXThatIsKept) {
     constexpr int64_t kSide = 16, kWide = 4096;
     const auto square = [&] { return make_tensor(context, MP_DTYPE_FP32, {kSide, kSide}); };
     const Tensor w = square(), x = square(), y = square(), dy = square(), dx = square();
-    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    desc.in_features = desc.out_features = kSide;
-    mp_linear* layer = nullptr;
-    MP_OK(mp_linear_create(context, rules, &desc, w, nullptr, &layer));
-    const Linear linear(layer);
-    mp_saved* place = nullptr;
-    MP_OK(mp_saved_create(linear, &place));
-    const Saved saved(place);
+    const Linear linear = make_linear(context, rules, linear_desc(kSide, kSide), w);
+    const Saved saved = make_saved(linear);
     alignas(256) char room[kWide];
     MP_OK(mp_saved_set_memory(saved, room, sizeof room / 2));
     MP_OK(mp_linear_forward_saved(linear, nullptr, x, y, saved, 0));
-    mp_queue* raw = nullptr;
-    MP_OK(mp_queue_create(context, &raw));
-    const Queue queue(raw);
+    const Queue queue = make_queue(context);
     MP_OK(mp_queue_set_workspace(queue, room, sizeof room));
     MP_FAILS(mp_linear_backward_saved(linear, queue, saved, dy, dx, nullptr, nullptr, 0),
              MP_STATUS_INVALID_ARGUMENT, "workspace", "the x of forward");
@@ -271,9 +252,7 @@ TEST(Refusals, AParameterIsNoStateOfAnother) {
     desc.name = "first";
     desc.param = first;
     MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
-    mp_tensor* state = nullptr;
-    MP_OK(mp_optimizer_get_state(optimizer, 0, "exp_avg", &state));
-    const Tensor moment(state);
+    const Tensor moment = state_of(optimizer, 0, "exp_avg");
     const Tensor own = make_tensor(context, MP_DTYPE_FP32, {64});
     desc.name = "second";
     desc.param = moment;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "optimizers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -71,10 +72,7 @@ TEST(Rule, StatesAreThoseOfAParameter) {
         group.rule = rule;
         MP_OK(mp_optimizer_add_group(made.optimizer, &group, nullptr));
         const Tensor weight = make_tensor(made.context, MP_DTYPE_FP32, {8});
-        mp_param_desc param = MP_PARAM_DESC_INIT;
-        param.name = "w";
-        param.param = weight;
-        MP_OK(mp_optimizer_add_param(made.optimizer, 0, &param, nullptr));
+        MP_OK(add_param(made.optimizer, 0, "w", weight));
         for (const std::string& name : states_of(rule)) {
             mp_tensor* state = nullptr;
             MP_OK(mp_optimizer_get_state(made.optimizer, 0, name.c_str(), &state));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a forward keeps, in the caller's hands: pipelines, shared weights, recompute. The bits are those of the simple calls.
 #include "saved.hpp"
+#include "layers.hpp"
+#include "optimizers.hpp"
 
 using namespace mp_test;
 using namespace mp_test::saved;
@@ -135,9 +137,7 @@ TEST_F(SavedTest, TwoLayersShareAWeight) {
             }
             // The optimizer has it once.
             const Recipe step_recipe = make_recipe(context, "fp32");
-            mp_optimizer* made = nullptr;
-            MP_OK(mp_optimizer_create(context, step_recipe, nullptr, &made));
-            const Optimizer optimizer(made);
+            const Optimizer optimizer = make_optimizer(context, step_recipe);
             int32_t group = 0;
             MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
             mp_param_desc param = MP_PARAM_DESC_INIT;

@@ -2,6 +2,7 @@
 // What a forward keeps, layers and their work in memory of the caller's: the same bits, and what does not fit is refused.
 #include <algorithm>
 
+#include "layers.hpp"
 #include "memory.hpp"
 #include "saved.hpp"
 
@@ -104,9 +105,7 @@ TEST_F(SavedMemory, WorkInTheCallersMemoryTakesNoOther) {
         mp_context* made = nullptr;
         MP_OK(mp_context_create(&context_desc, &made));
         const Context own(made);
-        mp_queue* queue_made = nullptr;
-        MP_OK(mp_queue_create(own, &queue_made));
-        const Queue queue(queue_made);
+        const Queue queue = make_queue(own);
         const Layer layer(own, name, 3);
         const auto tensor = [&](uint64_t seed) {
             return make_tensor(own, MP_DTYPE_FP32, {kRows, kSize}, numbers(kRows * kSize, seed));

@@ -16,12 +16,6 @@ mp_scaler_state state_of(mp_scaler* scaler) {
     return state;
 }
 
-Scaler make_scaler(mp_context* context, const mp_scaler_desc& desc) {
-    mp_scaler* scaler = nullptr;
-    EXPECT_TRUE(succeeded(mp_scaler_create(context, &desc, &scaler)));
-    return Scaler(scaler);
-}
-
 void feed(mp_scaler* scaler, bool finite) {
     const float value = finite ? 1.0F : std::numeric_limits<float>::infinity();
     const void* pointer = &value;

@@ -20,12 +20,7 @@ struct ShardedModel {
     ShardedModel(mp_comm* comm, const mp_sharding_desc& sharding) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context, recipe, &desc, &raw)
-                : mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &raw)));
-        optimizer = Optimizer(raw);
+        optimizer = make_optimizer_on(comm, context, recipe, &desc, &sharding);
         int32_t group = -1;
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, &group)));
         for (int32_t i = 0; i < kParams; ++i) {

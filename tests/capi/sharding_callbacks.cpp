@@ -23,10 +23,7 @@ void train(mp_comm* comm, bool has_thread) {
     int32_t group = -1;
     MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {40000}, numbers(40000, 1));
-    mp_param_desc param = MP_PARAM_DESC_INIT;
-    param.name = "weight";
-    param.param = weight;
-    MP_OK(mp_optimizer_add_param(optimizer, group, &param, nullptr));
+    MP_OK(add_param(optimizer, group, "weight", weight));
     MP_OK(mp_optimizer_shard(optimizer, nullptr));
     EXPECT_EQ(progress_of(optimizer).has_thread, has_thread ? 1 : 0);
     EXPECT_EQ(std::string(progress_of(optimizer).reason).find("ANY_THREAD") != std::string::npos,

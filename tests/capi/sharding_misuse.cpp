@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What sharded optimizers are wrongly asked for, and ordinary ones: it is said in words, on every rank alike.
+#include "optimizers.hpp"
 #include "sharded_model.hpp"
 
 using namespace mp_test;
@@ -41,11 +42,7 @@ TEST(ShardingMisuse, StageTwoNeedsGradientsOfTheLibrary) {
             succeeded(mp_tensor_wrap(model.context, &desc, memory.data(), nullptr, nullptr, &raw)));
         const Tensor grad(raw);
         const Tensor param = make_tensor(model.context, MP_DTYPE_FP32, {10});
-        mp_param_desc own = MP_PARAM_DESC_INIT;
-        own.name = "own";
-        own.param = param;
-        own.grad = grad;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(model.optimizer, 0, &own, nullptr)));
+        EXPECT_TRUE(succeeded(add_param(model.optimizer, 0, "own", param, grad)));
         const mp_status status = mp_optimizer_shard(model.optimizer, nullptr);
         EXPECT_TRUE(status == MP_STATUS_BAD_STATE || status == MP_STATUS_PEER_LOST ||
                     status == MP_STATUS_PEER_ERROR)

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -49,12 +50,7 @@ struct Stepper {
     }
     Stepper(const Stepper&) = delete;
     void make_optimizer(mp_recipe* recipe, mp_comm* comm) {
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context, recipe, nullptr, &made)
-                : mp_optimizer_create_sharded(context, recipe, nullptr, comm, nullptr, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer_on(comm, context, recipe);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
         const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {2});
         mp_tensor* wrapped[2] = {};
@@ -62,11 +58,7 @@ struct Stepper {
         EXPECT_TRUE(succeeded(mp_tensor_wrap(context, &desc, g, nullptr, nullptr, &wrapped[1])));
         param = Tensor(wrapped[0]);
         grad = Tensor(wrapped[1]);
-        mp_param_desc named = MP_PARAM_DESC_INIT;
-        named.name = "w";
-        named.param = param;
-        named.grad = grad;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &named, nullptr)));
+        EXPECT_TRUE(succeeded(add_param(optimizer, 0, "w", param, grad)));
     }
     // Whether it was skipped.
     bool step(mp_scaler* scaler) {
@@ -84,12 +76,6 @@ struct Stepper {
         return stats.found_inf != 0;
     }
 };
-
-Scaler make_scaler(mp_context* context) {
-    mp_scaler* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_scaler_create(context, nullptr, &made)));
-    return Scaler(made);
-}
 
 void look(mp_scaler* scaler, float value) {
     const void* grads[] = {&value};

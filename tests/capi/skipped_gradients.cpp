@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -44,12 +45,6 @@ void fill(const Format& format, unsigned char* data, int64_t count, int64_t bad_
 
 bool is_zero(const std::vector<unsigned char>& bytes) {
     return std::all_of(bytes.begin(), bytes.end(), [](unsigned char b) { return b == 0; });
-}
-
-Scaler make_scaler(mp_context* context) {
-    mp_scaler* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_scaler_create(context, nullptr, &made)));
-    return Scaler(made);
 }
 
 void find(mp_scaler* scaler) {
@@ -150,23 +145,15 @@ struct Model {
         desc.flags = flags;
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context, recipe, &desc, &made)
-                : mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer_on(comm, context, recipe, &desc, &sharding);
         for (int32_t i = 0; i < 2; ++i) {
             EXPECT_TRUE(done(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
             params.push_back(make_tensor(context, MP_DTYPE_FP32, {kCounts[i]},
                                          numbers(static_cast<std::size_t>(kCounts[i]), 5)));
             grads.push_back(make_tensor(context, format.dtype, {kCounts[i]}));
             const std::string param_name = "p" + std::to_string(i);
-            mp_param_desc param = MP_PARAM_DESC_INIT;
-            param.name = param_name.c_str();
-            param.param = params.back();
-            param.grad = grads.back();
-            EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, i, &param, nullptr)));
+            EXPECT_TRUE(succeeded(
+                add_param(optimizer, i, param_name.c_str(), params.back(), grads.back())));
         }
         EXPECT_TRUE(succeeded(mp_optimizer_set_enabled(optimizer, 1, is_off ? 0 : 1)));
     }
@@ -177,11 +164,7 @@ struct Model {
             fill(format, static_cast<unsigned char*>(data), kCounts[i], i == 0 ? bad_at : -1);
         }
     }
-    [[nodiscard]] mp_optimizer_stats stats() const {
-        mp_optimizer_stats stats = MP_OPTIMIZER_STATS_INIT;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
-        return stats;
-    }
+    [[nodiscard]] mp_optimizer_stats stats() const { return stats_of(optimizer); }
 };
 
 } // namespace

@@ -46,11 +46,6 @@ struct StepPlanTest : ::testing::Test {
                    mp_scaler* scaler = nullptr) const {
         return mp_optimizer_step_pointers(context, nullptr, &args, &slot, 1, scaler, nullptr);
     }
-    Scaler make_scaler() const {
-        mp_scaler* scaler = nullptr;
-        EXPECT_TRUE(succeeded(mp_scaler_create(context, nullptr, &scaler)));
-        return Scaler(scaler);
-    }
     static float largest(const std::vector<float>& values) {
         float result = 0.0F;
         for (const float value : values) {
@@ -95,7 +90,7 @@ TEST_F(StepPlanTest, HasTheBitsOfSingleSteps) {
 
 TEST_F(StepPlanTest, CountsStepsThatWereTaken) {
     Arrays single, planned;
-    const Scaler scaler = make_scaler();
+    const Scaler scaler = make_scaler(context);
     mp_step_args args = MP_STEP_ARGS_INIT;
     args.lr = 1e-3;
     const StepPlan plan = make(args, planned.slot());
@@ -112,7 +107,7 @@ TEST_F(StepPlanTest, CountsStepsThatWereTaken) {
     // The same by a count in the caller's memory, and by hand.
     for (const bool by_pointer : {false, true}) {
         Arrays arrays;
-        const Scaler own = make_scaler();
+        const Scaler own = make_scaler(context);
         int64_t taken = 0;
         args.step_pointer = by_pointer ? &taken : nullptr;
         for (int i = 0; i < 4; ++i) {
@@ -192,7 +187,7 @@ TEST_F(StepPlanTest, SlicesAreRoundedAsTheWhole) {
 
 TEST_F(StepPlanTest, TheAmaxOfTheNewWeights) {
     Arrays arrays;
-    const Scaler scaler = make_scaler();
+    const Scaler scaler = make_scaler(context);
     float amax = 0.0F;
     mp_step_slot slot = arrays.slot();
     slot.param.amax = &amax;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "optimizers.hpp"
 #include "support.hpp"
 
 using namespace mp_test;
@@ -53,18 +54,12 @@ TEST(StepPointers, SameBitsAsTheObject) {
     const Recipe recipe = make_recipe(context, "fp32");
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
     desc.max_grad_norm = 1.0;
-    mp_optimizer* raw = nullptr;
-    MP_OK(mp_optimizer_create(context, recipe, &desc, &raw));
-    const Optimizer optimizer(raw);
+    const Optimizer optimizer = make_optimizer(context, recipe, desc);
     int32_t group = 0;
     MP_OK(mp_optimizer_add_group(optimizer, nullptr, &group));
     const Tensor param = make_tensor(context, MP_DTYPE_FP32, {5000}, arrays.p);
     const Tensor grad = make_tensor(context, MP_DTYPE_FP32, {5000}, arrays.g);
-    mp_param_desc param_desc = MP_PARAM_DESC_INIT;
-    param_desc.name = "p";
-    param_desc.param = param;
-    param_desc.grad = grad;
-    MP_OK(mp_optimizer_add_param(optimizer, group, &param_desc, nullptr));
+    MP_OK(add_param(optimizer, group, "p", param, grad));
 
     mp_step_args args{}; // zeros: every default but lr
     args.struct_size = sizeof args;
@@ -86,9 +81,7 @@ TEST(StepPointers, ScalerSkipsAndUnscales) {
     const Context context = make_context();
     Arrays arrays(100);
     const Arrays before = arrays;
-    mp_scaler* raw = nullptr;
-    MP_OK(mp_scaler_create(context, nullptr, &raw));
-    const Scaler scaler(raw);
+    const Scaler scaler = make_scaler(context);
     mp_step_args args = MP_STEP_ARGS_INIT;
     args.lr = 1e-3;
     arrays.g[57] = std::numeric_limits<float>::quiet_NaN();

@@ -95,7 +95,7 @@ inline Recipe make_recipe(mp_context* context, const char* name) {
 
 // Of a preset's name, or of JSON.
 inline Recipe recipe_of(mp_context* context, const std::string& text) {
-    if (text[0] != '{') {
+    if (text.find('{') == std::string::npos) {
         return make_recipe(context, text.c_str());
     }
     mp_recipe* recipe = nullptr;
@@ -124,6 +124,22 @@ inline Optimizer make_optimizer(mp_context* context, mp_recipe* recipe,
 inline Optimizer make_optimizer(mp_context* context, mp_recipe* recipe,
                                 const mp_optimizer_desc& desc) {
     return make_optimizer(context, recipe, &desc);
+}
+
+// `desc` NULL: the defaults.
+inline Scaler make_scaler(mp_context* context, const mp_scaler_desc* desc = nullptr) {
+    mp_scaler* made = nullptr;
+    EXPECT_TRUE(succeeded(mp_scaler_create(context, desc, &made)));
+    return Scaler(made);
+}
+inline Scaler make_scaler(mp_context* context, const mp_scaler_desc& desc) {
+    return make_scaler(context, &desc);
+}
+
+inline Queue make_queue(mp_context* context) {
+    mp_queue* made = nullptr;
+    EXPECT_TRUE(succeeded(mp_queue_create(context, &made)));
+    return Queue(made);
 }
 
 inline mp_tensor_desc tensor_desc(int32_t dtype, const std::vector<int64_t>& shape) {

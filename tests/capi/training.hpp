@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <unistd.h>
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "support.hpp"
 
 namespace mp_test {
@@ -61,12 +63,8 @@ struct Training {
           weight(make_tensor(context, MP_DTYPE_FP32, {32, 32}, numbers(1024, 77))) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.seed = seed;
-        mp_optimizer* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_optimizer_create(context, recipe, &desc, &made)));
-        optimizer = Optimizer(made);
-        mp_scaler* made_scaler = nullptr;
-        EXPECT_TRUE(succeeded(mp_scaler_create(context, nullptr, &made_scaler)));
-        scaler = Scaler(made_scaler);
+        optimizer = make_optimizer(context, recipe, desc);
+        scaler = make_scaler(context);
         for (int32_t group = 0; group < 2; ++group) {
             mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
             group_desc.lr = 1e-2 * (group + 1);
@@ -79,12 +77,8 @@ struct Training {
             const Tensor param = make_tensor(context, weight_dtype(recipe), {size});
             const Tensor init = make_tensor(context, MP_DTYPE_FP32, {size},
                                             numbers(static_cast<std::size_t>(size), 5));
-            mp_param_desc param_desc = MP_PARAM_DESC_INIT;
-            param_desc.name = param_name.c_str();
-            param_desc.param = param;
-            param_desc.init_fp32 = init;
-            EXPECT_TRUE(succeeded(
-                mp_optimizer_add_param(optimizer, size == 129 ? 1 : 0, &param_desc, nullptr)));
+            EXPECT_TRUE(succeeded(add_param(optimizer, size == 129 ? 1 : 0, param_name.c_str(),
+                                            param, nullptr, init)));
         }
         make_layer();
         mp_checkpoint* made_checkpoint = nullptr;
@@ -98,21 +92,12 @@ struct Training {
             succeeded(mp_checkpoint_add_data(checkpoint, "position", &position, sizeof position)));
     }
 
-    void make_layer() {
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = 32;
-        mp_linear* made = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_linear_create(context, layer_recipe, &desc, weight, nullptr, &made)));
-        linear = Linear(made);
-    }
+    void make_layer() { linear = make_linear(context, layer_recipe, linear_desc(32, 32), weight); }
 
     void step() {
         ++position;
         for (int32_t i = 0; i < static_cast<int32_t>(std::size(kSizes)); ++i) {
-            mp_tensor* grad = nullptr;
-            EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer, i, "grad", &grad)));
-            const Tensor owned(grad);
+            const Tensor grad = state_of(optimizer, i, "grad");
             std::vector<float> values = numbers(static_cast<std::size_t>(kSizes[i]),
                                                 static_cast<uint64_t>(position * 10 + i));
             if (position == 4) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "optimizers.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -80,11 +81,7 @@ struct Warnings : ::testing::Test {
         return Optimizer(made);
     }
     static void add(mp_optimizer* optimizer, const char* name, mp_tensor* param, mp_tensor* grad) {
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name;
-        desc.param = param;
-        desc.grad = grad;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
+        EXPECT_TRUE(succeeded(add_param(optimizer, 0, name, param, grad)));
     }
 };
 
@@ -148,9 +145,7 @@ TEST_F(Warnings, AForgottenUpdateOfTheScalerIsNoticedOnce) {
     const Optimizer first = make_optimizer(), second = make_optimizer();
     add(first, "a", weight, grad);
     add(second, "b", other, nullptr);
-    mp_scaler* made = nullptr;
-    MP_OK(mp_scaler_create(context, nullptr, &made));
-    const Scaler scaler(made);
+    const Scaler scaler = make_scaler(context);
     MP_OK(mp_optimizer_step(first, nullptr, scaler));
     MP_OK(mp_optimizer_step(second, nullptr, scaler)); // two optimizers, one update
     MP_OK(mp_scaler_update(scaler, nullptr));
@@ -234,9 +229,7 @@ TEST_F(Warnings, TheLogTellsOfStepsCheckpointsAndProducts) {
     const Optimizer optimizer = make_optimizer();
     add(optimizer, "fine", fine, fine_grad);
     add(optimizer, "blocks.0.weight", weight, grad);
-    mp_scaler* made = nullptr;
-    MP_OK(mp_scaler_create(context, nullptr, &made));
-    const Scaler scaler(made);
+    const Scaler scaler = make_scaler(context);
     MP_OK(mp_optimizer_step(optimizer, nullptr, scaler));
     MP_OK(mp_scaler_update(scaler, nullptr));
     EXPECT_EQ(log.find({"skipped"}), nullptr);
@@ -249,10 +242,7 @@ TEST_F(Warnings, TheLogTellsOfStepsCheckpointsAndProducts) {
     ASSERT_NE(log.find({"loss scale", "65536", "32768", "not finite"}), nullptr);
 
     const Folder folder("log");
-    mp_checkpoint* raw = nullptr;
-    MP_OK(mp_checkpoint_create(context, nullptr, nullptr, &raw));
-    const Checkpoint checkpoint(raw);
-    MP_OK(mp_checkpoint_add_optimizer(checkpoint, optimizer));
+    const Checkpoint checkpoint = checkpoint_of(context, optimizer);
     MP_OK(mp_checkpoint_save(checkpoint, folder.c_str(), 7, 0));
     MP_OK(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr));
     EXPECT_NE(log.find({"step 7 is saved", folder.c_str()}), nullptr);
@@ -280,9 +270,7 @@ TEST_F(Warnings, TheLogTellsOfThreadsAndMemory) {
 
 TEST_F(Warnings, ACheckpointOfNothingIsRefused) {
     const Folder folder("nothing");
-    mp_checkpoint* raw = nullptr;
-    MP_OK(mp_checkpoint_create(context, nullptr, nullptr, &raw));
-    const Checkpoint checkpoint(raw);
+    const Checkpoint checkpoint = make_checkpoint(context);
     MP_FAILS(mp_checkpoint_save(checkpoint, folder.c_str(), 1, 0), MP_STATUS_BAD_STATE,
              "mp_checkpoint_add_");
     EXPECT_FALSE(fs::exists(folder.path));

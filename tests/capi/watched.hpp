@@ -22,14 +22,9 @@ struct Watched {
                      const char* recipe_name = "fp32", int32_t stage = 1)
         : context(make_context(1, backend)), recipe(make_recipe(context, recipe_name)),
           param(make_tensor(context, weight_dtype(recipe), {4}, {1.0F, 2.0F, 3.0F, 4.0F})) {
-        mp_optimizer* made = nullptr;
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context, recipe, nullptr, &made)
-                : mp_optimizer_create_sharded(context, recipe, nullptr, comm, &sharding, &made)));
-        optimizer = Optimizer(made);
+        optimizer = make_optimizer_on(comm, context, recipe, nullptr, &sharding);
         mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
         group.lr = 0.125;
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &group, nullptr)));

@@ -7,6 +7,8 @@
 #include <functional>
 #include <thread>
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
 
@@ -50,29 +52,16 @@ struct Place {
     }
     // Another layer, whose results are written; fp32 keeps no copy of what it is given.
     Linear other(mp_tensor* weight, mp_tensor* bias = nullptr) const {
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = kSide;
-        mp_linear* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_linear_create(context, fp32, &desc, weight, bias, &made)));
-        return Linear(made);
+        return make_linear(context, fp32, linear_desc(kSide, kSide), weight, bias);
     }
     Optimizer optimizer(const char* name, mp_recipe* recipe, mp_tensor* param, mp_tensor* grad,
                         uint32_t flags = 0, mp_tensor* init = nullptr,
                         mp_comm* comm = nullptr) const {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = flags;
-        mp_optimizer* raw = nullptr;
-        EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe, &desc, &raw)
-                                              : mp_optimizer_create_sharded(context, recipe, &desc,
-                                                                            comm, nullptr, &raw)));
-        Optimizer made(raw);
+        Optimizer made = make_optimizer_on(comm, context, recipe, &desc);
         EXPECT_TRUE(done(mp_optimizer_add_group(made, nullptr, nullptr)));
-        mp_param_desc entry = MP_PARAM_DESC_INIT;
-        entry.name = name;
-        entry.param = param;
-        entry.grad = grad;
-        entry.init_fp32 = init;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(made, 0, &entry, nullptr)));
+        EXPECT_TRUE(succeeded(add_param(made, 0, name, param, grad, init)));
         return made;
     }
 };
@@ -211,9 +200,7 @@ inline void add_forwards(std::vector<Writer>& all) {
         return mp_linear_forward_saved(l, nullptr, x, p.target, nullptr, 0);
     });
     add("mp_saved_set_memory", [](const Place& p, mp_linear* l, mp_tensor* x, mp_tensor* y) {
-        mp_saved* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_saved_create(l, &raw)));
-        const Saved saved(raw);
+        const Saved saved = make_saved(l);
         EXPECT_TRUE(succeeded(mp_saved_set_memory(saved, p.memory, kAreaBytes)));
         return mp_linear_forward_saved(l, nullptr, x, y, saved, 0);
     });

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <unistd.h>
 
+#include "optimizers.hpp"
 #include "writer_table.hpp"
 
 namespace mp_test {
@@ -81,9 +82,7 @@ inline std::string scratch_folder() {
 
 // Saves other values from the memory, and loads them.
 template <class Fill> mp_status load_into(const Place& p, mp_optimizer* optimizer, Fill fill) {
-    mp_checkpoint* raw = nullptr;
-    EXPECT_TRUE(succeeded(mp_checkpoint_create(p.context, nullptr, nullptr, &raw)));
-    const Checkpoint checkpoint(raw);
+    const Checkpoint checkpoint = make_checkpoint(p.context);
     EXPECT_TRUE(succeeded(optimizer != nullptr
                               ? mp_checkpoint_add_optimizer(checkpoint, optimizer)
                               : mp_checkpoint_add_data(checkpoint, "w", p.memory, kAreaBytes)));
@@ -253,9 +252,7 @@ inline void add_messages(std::vector<Writer>& all, Ending ending) {
 
 inline void add_workspaces(std::vector<Writer>& all) {
     all.push_back({"mp_queue_set_workspace", [](const Place& p) {
-                       mp_queue* raw = nullptr;
-                       EXPECT_TRUE(succeeded(mp_queue_create(p.context, &raw)));
-                       const Queue queue(raw);
+                       const Queue queue = make_queue(p.context);
                        EXPECT_TRUE(succeeded(mp_queue_set_workspace(queue, p.memory, kAreaBytes)));
                        const Recipe bf16 = make_recipe(p.context, "bf16_mixed");
                        mp_linear_desc desc = MP_LINEAR_DESC_INIT;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "layers.hpp"
+#include "optimizers.hpp"
 #include "writer_table_steps.hpp"
 
 using namespace mp_test;
@@ -138,26 +140,16 @@ std::vector<OtherWeight> other_weights() {
     });
     for (const char* state : {"param", "master", "exp_avg", "grad"}) {
         all.push_back({state,
-                       [state](const Place&, mp_optimizer* o) {
-                           mp_tensor* made = nullptr;
-                           EXPECT_TRUE(succeeded(mp_optimizer_get_state(o, 0, state, &made)));
-                           return Tensor(made);
-                       },
+                       [state](const Place&, mp_optimizer* o) { return state_of(o, 0, state); },
                        [](const Place&, mp_optimizer* o, mp_tensor*) {
                            EXPECT_TRUE(succeeded(mp_optimizer_step(o, nullptr, nullptr)));
                            return mp_optimizer_zero_grad(o, nullptr);
                        }});
     }
     all.push_back({"mp_optimizer_sync_master",
-                   [](const Place&, mp_optimizer* o) {
-                       mp_tensor* made = nullptr;
-                       EXPECT_TRUE(succeeded(mp_optimizer_get_state(o, 0, "master", &made)));
-                       return Tensor(made);
-                   },
+                   [](const Place&, mp_optimizer* o) { return state_of(o, 0, "master"); },
                    [](const Place& p, mp_optimizer* o, mp_tensor*) {
-                       mp_tensor* made = nullptr;
-                       EXPECT_TRUE(succeeded(mp_optimizer_get_state(o, 0, "param", &made)));
-                       const Tensor param(made);
+                       const Tensor param = state_of(o, 0, "param");
                        EXPECT_TRUE(
                            succeeded(mp_tensor_cast(p.matrix(51), nullptr, param, nullptr)));
                        return mp_optimizer_sync_master(o, nullptr, 0);
@@ -169,12 +161,9 @@ std::vector<OtherWeight> other_weights() {
 
 TEST_P(WritersTest, LikewiseOfCodesAndOfStates) {
     const Context context = make_context(1);
-    mp_recipe* made_recipe = nullptr;
-    MP_OK(mp_recipe_create_from_json(context,
-                                     R"({"recipe": "bf16_mixed", "weight.dtype": "bf16",
-                                         "master.dtype": "fp32"})",
-                                     SIZE_MAX, &made_recipe));
-    const Recipe bf16_weights(made_recipe);
+    const Recipe bf16_weights =
+        recipe_of(context, R"({"recipe": "bf16_mixed", "weight.dtype": "bf16",
+                                         "master.dtype": "fp32"})");
     for (const char* name : {"bf16_mixed", "fp8_current", "fp8_delayed"}) {
         const Recipe recipe = make_recipe(context, name);
         for (const OtherWeight& other : other_weights()) {
@@ -185,13 +174,7 @@ TEST_P(WritersTest, LikewiseOfCodesAndOfStates) {
                 place.optimizer("w", bf16_weights, place.matrix(21, MP_DTYPE_BF16), grad);
             const Tensor weight = other.make(place, optimizer);
             const auto layer_of = [&] {
-                mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-                desc.in_features = desc.out_features = kSide;
-                desc.flags = GetParam();
-                mp_linear* made = nullptr;
-                EXPECT_TRUE(
-                    succeeded(mp_linear_create(context, recipe, &desc, weight, nullptr, &made)));
-                return Linear(made);
+                return make_linear(context, recipe, linear_desc(kSide, kSide, GetParam()), weight);
             };
             const Linear layer = layer_of();
             const Bytes before = products(context, layer);
@@ -209,9 +192,7 @@ TEST(Writers, AFrozenWeightIsScaledByItself) {
     const Context context = make_context(1);
     for (const char* name : {"fp8_delayed", "fp8_current", "fp8_rowwise", "mxfp8", "msamp_o1"}) {
         for (const int warm_up : {0, 1}) {
-            mp_recipe* raw = nullptr;
-            MP_OK(mp_recipe_create(context, name, &raw));
-            const Recipe recipe(raw);
+            const Recipe recipe = make_recipe(context, name);
             MP_OK(mp_recipe_set_int(recipe, MP_RECIPE_GEMM_WARM_UP, warm_up));
             for (const float first : {1.0F, 1e-3F, 300.0F}) {
                 for (const float factor : {1.0F, 3.0F, 100.0F, 1e-3F}) {
