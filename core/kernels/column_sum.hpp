@@ -41,25 +41,25 @@ template <class Exec> struct ColumnSumTeams {
         const int64_t first_column = team.league_rank() * int64_t{kColumns};
         const int64_t left = op.columns - first_column;
         const int columns = static_cast<int>(left < kColumns ? left : kColumns);
-        for_each_in_team(team, columns, [&](int lane) { totals[lane] = 0.0F; });
+        for_each_in_team(team, columns, [&](int column) { totals[column] = 0.0F; });
         for (int64_t first = 0; first < op.rows; first += kBlocks * kColumnSumBlock) {
             for_each_in_team(team, kThreads, [&](int slot) {
-                const int lane = slot % kColumns;
+                const int column = slot % kColumns;
                 const int64_t row = first + slot / kColumns * kColumnSumBlock;
-                if (lane < columns && row < op.rows) {
-                    sums[slot] = sum_block(row, first_column + lane);
+                if (column < columns && row < op.rows) {
+                    sums[slot] = sum_block(row, first_column + column);
                 }
             });
             team.team_barrier();
-            for_each_in_team(team, columns, [&](int lane) {
+            for_each_in_team(team, columns, [&](int column) {
                 for (int b = 0; b < kBlocks && first + b * kColumnSumBlock < op.rows; ++b) {
-                    totals[lane] += sums[b * kColumns + lane];
+                    totals[column] += sums[b * kColumns + column];
                 }
             });
             team.team_barrier();
         }
         for_each_in_team(team, columns,
-                         [&](int lane) { store(first_column + lane, totals[lane]); });
+                         [&](int column) { store(first_column + column, totals[column]); });
     }
 };
 

@@ -66,7 +66,7 @@ Buffer Base::take(bool is_large) {
     }
     // Not zeroed: MPI, or a copy, fills it.
     const int64_t bytes =
-        is_large ? kChunkBytes : kFirstBytes + static_cast<int64_t>(sizeof(LaneHeader));
+        is_large ? kChunkBytes : kFirstBytes + static_cast<int64_t>(sizeof(ChannelHeader));
     return Buffer(new unsigned char[static_cast<std::size_t>(bytes)]);
 }
 

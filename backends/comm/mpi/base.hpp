@@ -23,7 +23,7 @@ inline constexpr int64_t kFirstBytes =
     16384; // payload beside the header of a channel's first message
 
 // Says what a channel carries, so that ranks that do not ask for the same find it out.
-struct LaneHeader {
+struct ChannelHeader {
     uint64_t sequence;
     int64_t total; // bytes of the channel
     int64_t count; // of maxima

@@ -9,7 +9,7 @@
 namespace mp::comm {
 namespace {
 
-constexpr auto kHeaderBytes = static_cast<int64_t>(sizeof(LaneHeader));
+constexpr auto kHeaderBytes = static_cast<int64_t>(sizeof(ChannelHeader));
 
 } // namespace
 
@@ -33,7 +33,8 @@ void Channel::close(Base& base) noexcept {
 
 // ---- sending
 
-void SendChannel::start(const LaneEnd& end, const LaneHeader& header, const void* data) noexcept {
+void SendChannel::start(const ChannelEnd& end, const ChannelHeader& header,
+                        const void* data) noexcept {
     end_ = end;
     header_ = header;
     total_ = header.total;
@@ -91,7 +92,8 @@ Status SendChannel::poll(Base& base) {
 
 // ---- receiving
 
-void ReceiveChannel::start(const LaneEnd& end, const LaneHeader& header, void* data) noexcept {
+void ReceiveChannel::start(const ChannelEnd& end, const ChannelHeader& header,
+                           void* data) noexcept {
     end_ = end;
     header_ = header;
     total_ = header.total;
@@ -117,7 +119,7 @@ Status ReceiveChannel::check_first(const StagedMessage& message,
                                    const MPI_Status& status) noexcept {
     int bytes = 0;
     (void)MPI_Get_count(&status, MPI_BYTE, &bytes);
-    LaneHeader theirs{};
+    ChannelHeader theirs{};
     if (bytes >= kHeaderBytes) {
         std::memcpy(&theirs, message.buffer.get(), sizeof theirs);
     }

@@ -10,7 +10,7 @@
 
 namespace mp::comm {
 
-struct LaneEnd {
+struct ChannelEnd {
     int peer = 0; // in the base communicator
     int rank = 0; // in the group, for words
     int tag = 0;
@@ -33,7 +33,7 @@ class Channel {
     ~Channel() = default;
 
     [[nodiscard]] bool is_done() const noexcept { return has_first_ && finished_ == total_; }
-    [[nodiscard]] const LaneEnd& end() const noexcept { return end_; }
+    [[nodiscard]] const ChannelEnd& end() const noexcept { return end_; }
     // Handed to MPI, and done with.
     [[nodiscard]] int64_t moved_bytes() const noexcept { return started_ + finished_; }
     // Buffers go back, or are given up where MPI still has them.
@@ -47,8 +47,8 @@ class Channel {
     }
     static Status test(StagedMessage& message, bool* done, MPI_Status* status) noexcept;
 
-    LaneEnd end_;
-    LaneHeader header_{};
+    ChannelEnd end_;
+    ChannelHeader header_{};
     int64_t total_ = 0;
     int64_t started_ = 0;
     int64_t finished_ = 0;
@@ -60,7 +60,7 @@ class Channel {
 
 class SendChannel : public Channel {
   public:
-    void start(const LaneEnd& end, const LaneHeader& header, const void* data) noexcept;
+    void start(const ChannelEnd& end, const ChannelHeader& header, const void* data) noexcept;
     Status poll(Base& base);
 
   private:
@@ -71,7 +71,7 @@ class SendChannel : public Channel {
 class ReceiveChannel : public Channel {
   public:
     // `header` is what the other rank's must be.
-    void start(const LaneEnd& end, const LaneHeader& header, void* data) noexcept;
+    void start(const ChannelEnd& end, const ChannelHeader& header, void* data) noexcept;
     Status poll(Base& base);
 
   private:

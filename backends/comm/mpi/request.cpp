@@ -10,12 +10,12 @@ namespace mp::comm {
 namespace {
 
 // What all requests share: their channels, and what becomes of them.
-class LaneRequest : public TransportRequest {
+class ChannelRequest : public TransportRequest {
   public:
-    LaneRequest(MpiTransport& transport, const Collective& what)
+    ChannelRequest(MpiTransport& transport, const Collective& what)
         : transport_(transport), what_(what) {}
 
-    ~LaneRequest() override {
+    ~ChannelRequest() override {
         Base& base = transport_.base();
         if (!is_over_) {
             base.set_broken();
@@ -33,7 +33,7 @@ class LaneRequest : public TransportRequest {
         *done = false;
         Status status = transport_.notices().check();
         try {
-            status = status.ok() ? poll_lanes(done) : status;
+            status = status.ok() ? poll_channels(done) : status;
         } catch (const std::exception&) {
             status = Status::error(Code::out_of_memory, "no memory for staging buffers");
         }
@@ -67,16 +67,17 @@ class LaneRequest : public TransportRequest {
 
   protected:
     // Moves on; `done` when nothing is left to do.
-    virtual Status poll_lanes(bool* done) = 0;
+    virtual Status poll_channels(bool* done) = 0;
 
-    [[nodiscard]] LaneHeader header(int64_t bytes) const noexcept {
+    [[nodiscard]] ChannelHeader header(int64_t bytes) const noexcept {
         return {what_.sequence, bytes, what_.count, static_cast<int32_t>(what_.kind), what_.root};
     }
     void add_send(int32_t rank, const void* data, int64_t bytes) {
-        sends_.emplace_back().start(transport_.lane_end(rank, what_.sequence), header(bytes), data);
+        sends_.emplace_back().start(transport_.channel_end(rank, what_.sequence), header(bytes),
+                                    data);
     }
     void add_receive(int32_t rank, void* data, int64_t bytes) {
-        receives_.emplace_back().start(transport_.lane_end(rank, what_.sequence), header(bytes),
+        receives_.emplace_back().start(transport_.channel_end(rank, what_.sequence), header(bytes),
                                        data);
     }
     Status poll_all(bool* done) {
@@ -113,10 +114,10 @@ class LaneRequest : public TransportRequest {
 
 // Everyone to everyone: each pair has a channel each way, also where it carries nothing, so that ranks that do not ask for
 // the same find it out at once.
-class ExchangeRequest final : public LaneRequest {
+class ExchangeRequest final : public ChannelRequest {
   public:
     ExchangeRequest(MpiTransport& transport, const Collective& what)
-        : LaneRequest(transport, what) {
+        : ChannelRequest(transport, what) {
         const int32_t size = transport.size();
         const int32_t own = transport.rank();
         for (int32_t step = 1; step < size; ++step) {
@@ -146,14 +147,14 @@ class ExchangeRequest final : public LaneRequest {
         return static_cast<unsigned char*>(what_.receive) +
                (what_.receive_bytes[rank] == 0 ? 0 : what_.receive_offsets[rank]);
     }
-    Status poll_lanes(bool* done) override { return poll_all(done); }
+    Status poll_channels(bool* done) override { return poll_all(done); }
 };
 
 // A binomial tree from the root: rank v (counted from the root) has its bytes from v without its lowest bit.
-class BroadcastRequest final : public LaneRequest {
+class BroadcastRequest final : public ChannelRequest {
   public:
     BroadcastRequest(MpiTransport& transport, const Collective& what)
-        : LaneRequest(transport, what), size_(transport.size()),
+        : ChannelRequest(transport, what), size_(transport.size()),
           place_((transport.rank() - what.root + size_) % size_) {
         if (place_ == 0) {
             add_children();
@@ -175,7 +176,7 @@ class BroadcastRequest final : public LaneRequest {
         // The largest subtree first.
         std::reverse(sends_.begin(), sends_.end());
     }
-    Status poll_lanes(bool* done) override {
+    Status poll_channels(bool* done) override {
         Status status = poll_all(done);
         if (status.ok() && *done && !has_children_) {
             add_children();
@@ -191,10 +192,10 @@ class BroadcastRequest final : public LaneRequest {
 
 // Maxima, and the barrier as maxima of nothing: in round k each rank tells the one 2^k after it what it knows. As the
 // maximum of a value with itself is the value, it does not matter that ranks are heard of more than once.
-class MaximumRequest final : public LaneRequest {
+class MaximumRequest final : public ChannelRequest {
   public:
     MaximumRequest(MpiTransport& transport, const Collective& what)
-        : LaneRequest(transport, what), values_(static_cast<std::size_t>(what.count)),
+        : ChannelRequest(transport, what), values_(static_cast<std::size_t>(what.count)),
           theirs_(values_.size()) {
         const auto* own = static_cast<const uint32_t*>(what.receive);
         std::copy(own, own + what.count, values_.begin());
@@ -212,7 +213,7 @@ class MaximumRequest final : public LaneRequest {
             add_receive((transport_.rank() + size - distance_) % size, theirs_.data(), bytes);
         }
     }
-    Status poll_lanes(bool* done) override {
+    Status poll_channels(bool* done) override {
         *done = false;
         while (distance_ < transport_.size()) {
             bool is_round_done = false;

@@ -61,7 +61,7 @@ const char* MpiTransport::why_one_thread() const noexcept {
 
 int MpiTransport::tag(int32_t slot) const noexcept { return group_.context * kTags + slot; }
 
-LaneEnd MpiTransport::lane_end(int32_t rank, uint64_t sequence) const noexcept {
+ChannelEnd MpiTransport::channel_end(int32_t rank, uint64_t sequence) const noexcept {
     return {group_.members[static_cast<std::size_t>(rank)], rank,
             tag(static_cast<int32_t>(sequence % kSlots))};
 }

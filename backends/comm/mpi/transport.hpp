@@ -38,7 +38,7 @@ class MpiTransport final : public Transport {
     void pause(int64_t attempt, int64_t nanoseconds) noexcept override;
 
     // Where a channel to or from a rank of the group goes.
-    [[nodiscard]] LaneEnd lane_end(int32_t rank, uint64_t sequence) const noexcept;
+    [[nodiscard]] ChannelEnd channel_end(int32_t rank, uint64_t sequence) const noexcept;
     [[nodiscard]] Base& base() const noexcept { return *base_; }
     [[nodiscard]] Notices& notices() const noexcept { return *notices_; }
     // Names the dead ranks where MPI knows them.
