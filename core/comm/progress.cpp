@@ -11,8 +11,8 @@ namespace mp::comm {
 namespace {
 
 // Between two looks while nothing comes: the first are near, and a rank that is late costs little.
-constexpr std::chrono::microseconds kShortestNap{20};
-constexpr std::chrono::microseconds kLongestNap{1000};
+constexpr std::chrono::microseconds kShortestPause{20};
+constexpr std::chrono::microseconds kLongestPause{1000};
 
 } // namespace
 
@@ -50,7 +50,7 @@ Progress::Turn::~Turn() {
 
 void Progress::run() {
     std::unique_lock lock(turn_);
-    std::chrono::microseconds nap = kShortestNap;
+    std::chrono::microseconds pause = kShortestPause;
     while (!is_ending_) {
         const uint64_t seen = calls_;
         const auto has_news = [&] { return is_ending_ || calls_ != seen; };
@@ -58,15 +58,15 @@ void Progress::run() {
         case comm::Advance::moved:
             // A mutex alone would let this thread have it again at once.
             changes_.wait(lock, [&] { return is_ending_ || callers_ == 0; });
-            nap = kShortestNap;
+            pause = kShortestPause;
             break;
         case comm::Advance::waits:
-            (void)changes_.wait_for(lock, nap, has_news);
-            nap = calls_ != seen ? kShortestNap : std::min(2 * nap, kLongestNap);
+            (void)changes_.wait_for(lock, pause, has_news);
+            pause = calls_ != seen ? kShortestPause : std::min(2 * pause, kLongestPause);
             break;
         case comm::Advance::done:
             changes_.wait(lock, has_news);
-            nap = kShortestNap;
+            pause = kShortestPause;
             break;
         }
     }

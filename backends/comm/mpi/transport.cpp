@@ -11,10 +11,10 @@
 namespace mp::comm {
 namespace {
 
-constexpr int32_t kSlots = 256;       // tags for collectives, used in turn
-constexpr int32_t kTags = kSlots + 1; // and one for notices
-constexpr int64_t kYields = 2000;     // polls before it sleeps
-constexpr int64_t kNapNs = 20000;     // MPI moves only while it is polled
+constexpr int32_t kSlots = 256;            // tags for collectives, used in turn
+constexpr int32_t kTags = kSlots + 1;      // and one for notices
+constexpr int64_t kYields = 2000;          // polls before it sleeps
+constexpr int64_t kLongestPauseNs = 20000; // MPI moves only while it is polled
 
 const char* level_name(int level) {
     switch (level) {
@@ -140,7 +140,7 @@ void MpiTransport::pause(int64_t attempt, int64_t nanoseconds) noexcept {
     if (attempt < kYields) {
         (void)sched_yield();
     } else {
-        Transport::pause(attempt, std::min(nanoseconds, kNapNs));
+        Transport::pause(attempt, std::min(nanoseconds, kLongestPauseNs));
     }
 }
 

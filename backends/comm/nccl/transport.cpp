@@ -11,7 +11,7 @@ namespace mp::comm {
 namespace {
 
 constexpr int64_t kNsPerMs = 1000000;
-constexpr int64_t kNapNs = 50000;
+constexpr int64_t kPollIntervalNs = 50000;
 constexpr int64_t kEndMs = 5000;  // for last goodbyes, at most; then it is aborted
 constexpr int64_t kAbortMs = 500; // of one that waits for nobody
 
@@ -20,8 +20,8 @@ std::string version_text(int version) {
            std::to_string(version % 100);
 }
 
-void nap() noexcept {
-    const timespec time = {0, kNapNs};
+void sleep_between_polls() noexcept {
+    const timespec time = {0, kPollIntervalNs};
     (void)nanosleep(&time, nullptr);
 }
 
@@ -43,7 +43,7 @@ Status settle(const NcclApi& api, NcclComm comm, const char* what, int64_t deadl
         if (monotonic_ns() >= until) {
             return not_done(what, deadline_ms);
         }
-        nap();
+        sleep_between_polls();
     }
 }
 
@@ -111,7 +111,7 @@ void NcclAbort::begin(std::shared_ptr<NcclAbort> self) noexcept {
 void NcclAbort::await() noexcept {
     const int64_t until = monotonic_ns() + kAbortMs * kNsPerMs;
     while (!is_done_ && monotonic_ns() < until) {
-        nap();
+        sleep_between_polls();
     }
 }
 
@@ -251,7 +251,7 @@ Status NcclTransport::split(const GroupDesc& group, NcclComm* out) noexcept {
             await_abort();
             return failure_;
         }
-        nap();
+        sleep_between_polls();
     }
 }
 

@@ -262,7 +262,7 @@ void ThreadGroup::leave(int32_t rank, const Status& reason) noexcept {
 
 void ThreadGroup::pause(uint64_t* seen, int64_t nanoseconds) noexcept {
     Lock lock(mutex_);
-    // system_clock: sanitizers do not know the wait on the steady one, and this only bounds a nap.
+    // system_clock: sanitizers do not know the wait on the steady one, and this only bounds a pause.
     const auto until = std::chrono::system_clock::now() + std::chrono::nanoseconds(nanoseconds);
     (void)changes_.wait_until(lock, until, [&] { return version_ != *seen; });
     *seen = version_;
