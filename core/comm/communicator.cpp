@@ -156,10 +156,10 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, int64_t deadlin
 
 Communicator::~Communicator() {
     if (!in_flight_.empty()) {
-        (void)poison(Status::error(Code::aborted,
-                                   "the communicator of rank %d was destroyed with "
-                                   "%zu collective(s) in flight",
-                                   rank_, in_flight_.size()));
+        (void)fail_all(Status::error(Code::aborted,
+                                     "the communicator of rank %d was destroyed with "
+                                     "%zu collective(s) in flight",
+                                     rank_, in_flight_.size()));
     }
 }
 
@@ -183,11 +183,11 @@ void Communicator::abort(const Status& reason) noexcept {
             first_error_ = reason;
         }
     }
-    is_poisoned_.store(true);
+    has_failed_.store(true);
     transport_->abort(reason);
 }
 
-Status Communicator::poison(const Status& reason) noexcept {
+Status Communicator::fail_all(const Status& reason) noexcept {
     abort(reason);
     const Status first = status();
     close_in_flight(first);
@@ -233,7 +233,7 @@ Status Communicator::timeout_of(const PendingCollective& pending) const noexcept
 
 void Communicator::progress() noexcept {
     for (std::size_t i = 0; i < in_flight_.size();) {
-        if (is_poisoned_.load()) {
+        if (has_failed_.load()) {
             close_in_flight(status());
             return;
         }
@@ -241,7 +241,7 @@ void Communicator::progress() noexcept {
         bool done = false;
         const Status status = pending->request->poll(&done);
         if (!status.ok()) {
-            (void)poison(named(*pending, status));
+            (void)fail_all(named(*pending, status));
             return;
         }
         if (done) {
@@ -270,7 +270,7 @@ Status Communicator::test(PendingCollective& pending, bool* done) noexcept {
     const Turn turn(*this);
     progress();
     if (!pending.over && transport_->now_ns() >= pending.deadline_ns) {
-        (void)poison(timeout_of(pending));
+        (void)fail_all(timeout_of(pending));
     }
     *done = pending.over;
     return pending.status;
@@ -285,7 +285,7 @@ void Communicator::drop(const PendingCollective& pending) noexcept {
     }
     const Turn turn(*this);
     if (!pending.over) {
-        (void)poison(reason);
+        (void)fail_all(reason);
     }
 }
 
@@ -305,7 +305,7 @@ Status Communicator::open(const Collective& collective, const CallOptions& optio
     const Status status = transport_->begin(pending->collective, &request);
     ++sequence_;
     if (!status.ok()) {
-        return poison(named(*pending, status));
+        return fail_all(named(*pending, status));
     }
     pending->request.reset(request);
     count_traffic(pending->collective);
@@ -320,7 +320,7 @@ Status Communicator::begin(Collective collective, const CallOptions& options,
         return nested();
     }
     const Turn turn(*this);
-    if (is_poisoned_.load()) {
+    if (has_failed_.load()) {
         close_in_flight(status());
         return status();
     }

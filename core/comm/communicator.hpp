@@ -174,14 +174,14 @@ class Communicator {
     Status open(const Collective& collective, const CallOptions& options, CommRequest* out);
     Status split_checked(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
                          const CallOptions& options);
-    // Polls everything in flight once. Like poison, in a turn.
+    // Polls everything in flight once. Like fail_all, in a turn.
     void progress() noexcept;
     Status wait(PendingCollective& pending) noexcept;
     Status test(PendingCollective& pending, bool* done) noexcept;
     // By any thread: the request of a collective is gone.
     void drop(const PendingCollective& pending) noexcept;
     // Fails all in flight, and the transport; returns the first failure there was.
-    Status poison(const Status& reason) noexcept;
+    Status fail_all(const Status& reason) noexcept;
     void close_in_flight(const Status& reason) noexcept;
     [[nodiscard]] Status named(const PendingCollective& pending,
                                const Status& reason) const noexcept;
@@ -202,7 +202,7 @@ class Communicator {
     std::vector<std::shared_ptr<const void>> kept_; // until the turn is over
 
     mutable std::mutex mutex_; // of first_error_
-    std::atomic<bool> is_poisoned_{false};
+    std::atomic<bool> has_failed_{false};
     Status first_error_;
 };
 

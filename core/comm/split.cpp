@@ -92,7 +92,7 @@ Status Communicator::split_checked(int32_t color, int32_t key, std::unique_ptr<C
         status = transport_->make_group(group, &transport);
         // Others may have made theirs; a transport that makes none has none anywhere.
         if (!status.ok() && status.code() != Code::unsupported) {
-            status = poison(status);
+            status = fail_all(status);
         }
     }
     std::unique_ptr<Transport> owned(transport);
