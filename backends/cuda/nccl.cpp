@@ -34,7 +34,7 @@ class StreamDevice final : public comm::NcclDevice {
 
     ~StreamDevice() override {
         const ContextGuard guard(context_);
-        if (is_abandoned_ || stream_ == nullptr) {
+        if (is_broken_ || stream_ == nullptr) {
             return;
         }
         for (const PinnedBlock& block : blocks_) {
@@ -105,7 +105,7 @@ class StreamDevice final : public comm::NcclDevice {
         }
     }
 
-    void abandon() noexcept override { is_abandoned_ = true; }
+    void set_broken() noexcept override { is_broken_ = true; }
 
     Status copy(void* to, const void* from, int64_t bytes) noexcept override {
         return cuda_status(
@@ -159,7 +159,7 @@ class StreamDevice final : public comm::NcclDevice {
     int32_t index_;
     CUcontext context_;
     cudaStream_t stream_ = nullptr;
-    std::atomic<bool> is_abandoned_{false};
+    std::atomic<bool> is_broken_{false};
     std::mutex mutex_; // of the blocks
     std::vector<PinnedBlock> blocks_;
 };

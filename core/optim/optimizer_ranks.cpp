@@ -159,7 +159,7 @@ void Optimizer::shard(Stream& stream) {
     agreement.decline(own);
     const Status agreed = sharding()->reach(agreement);
     if (!agreed.ok()) {
-        sharding()->groups().abandon(agreed);
+        sharding()->groups().abort(agreed);
         check(agreed);
     }
     sharding()->publish(stream);
@@ -259,7 +259,7 @@ void Optimizer::step_on_ranks(Stream& stream, scaler::LossScaler* scaler) {
     } catch (const Error& error) {
         own = error.status();
         if (!sharding()->groups().status().ok()) {
-            sharding()->groups().abandon(own); // other groups would wait for this rank's agreement
+            sharding()->groups().abort(own); // other groups would wait for this rank's agreement
         } else if (needs_stats(options, scaler)) {
             // The others wait for these sums before the agreement, in which they learn the reason.
             if (!is_summed) {

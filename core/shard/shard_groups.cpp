@@ -43,7 +43,7 @@ Status ShardGroups::status() const noexcept {
     return all_->status();
 }
 
-void ShardGroups::abandon(const Status& reason) const noexcept {
+void ShardGroups::abort(const Status& reason) const noexcept {
     all_->abort(reason);
     for (comm::Communicator* group : own()) {
         if (group != nullptr) {

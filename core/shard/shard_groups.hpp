@@ -46,7 +46,7 @@ class ShardGroups {
     // The first failure of an exchange in any of this rank's groups, or ok.
     [[nodiscard]] Status status() const noexcept;
     // Whoever cannot go on says so in all its groups, so that nobody waits for it.
-    void abandon(const Status& reason) const noexcept;
+    void abort(const Status& reason) const noexcept;
     // Of this rank, in all its groups.
     [[nodiscard]] comm::Traffic traffic() const noexcept;
 

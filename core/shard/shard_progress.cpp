@@ -29,9 +29,9 @@ comm::Advance ShardProgress::step() noexcept {
         // Groups that have ended say so in the next call.
         advance = groups_.status().ok() ? step_(*stream_) : comm::Advance::done;
     } catch (const Error& error) {
-        groups_.abandon(error.status());
+        groups_.abort(error.status());
     } catch (const std::exception&) {
-        groups_.abandon(Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
+        groups_.abort(Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
     }
     messages_.finished_by_thread += messages_.finished - before;
     return advance;

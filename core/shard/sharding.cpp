@@ -50,15 +50,15 @@ uint64_t first_values_hash(Stream& stream, const std::vector<ShardedTensor>& ten
     return hash.value();
 }
 
-// Groups that somebody abandons tell the others at once; nothing has been changed by then.
-template <typename Body> void or_abandon(const ShardGroups& groups, const Body& body) {
+// Groups that somebody aborts tell the others at once; nothing has been changed by then.
+template <typename Body> void or_abort(const ShardGroups& groups, const Body& body) {
     try {
         body();
     } catch (const Error& error) {
-        groups.abandon(error.status());
+        groups.abort(error.status());
         throw;
     } catch (const std::bad_alloc&) {
-        groups.abandon(Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
+        groups.abort(Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
         throw;
     }
 }
@@ -117,7 +117,7 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
             kinds_of(tensors_)),
       progress_(groups_) {
     agree(stream, definition);
-    or_abandon(groups_, [&] {
+    or_abort(groups_, [&] {
         groups_.join();
         make_buckets(stream, zeroes_gradients);
         weights_ =
@@ -267,7 +267,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 void Sharding::reduce(Stream& stream) {
     const auto turn = progress_.turn();
     check_alive(stream);
-    or_abandon(groups_, [&] {
+    or_abort(groups_, [&] {
         buckets_->finish(stream);
         if (options_.stage == 0) {
             std::vector<GatherTarget> targets;

@@ -31,7 +31,7 @@ class NcclDevice {
     virtual Status allocate(int64_t bytes, void** device, void** pinned) noexcept = 0;
     virtual void release(void* device, void* pinned) noexcept = 0;
     // From now on nothing is freed: the device may hang.
-    virtual void abandon() noexcept = 0;
+    virtual void set_broken() noexcept = 0;
     // On the stream, between device memory, or from or to pinned memory. Does not wait.
     virtual Status copy(void* to, const void* from, int64_t bytes) noexcept = 0;
     // A mark in the stream, and whether it has been reached.

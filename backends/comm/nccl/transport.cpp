@@ -131,7 +131,7 @@ void NcclTransport::give_up(const Status& reason) noexcept {
     failure_ = failure_.ok() ? reason : failure_;
     order_->remove(*this);
     if (!is_aborted_.exchange(true)) {
-        parts_.device->abandon();
+        parts_.device->set_broken();
         NcclAbort::begin(abort_);
     }
 }

@@ -29,7 +29,7 @@ TEST_F(Nccl, ErrorsAbortOnceAndForEver) {
         comm.reset();
         EXPECT_EQ(script().count("CommAbort"), 1);
         EXPECT_EQ(script().count("CommDestroy") + script().count("CommFinalize"), 0);
-        EXPECT_TRUE(device_->is_abandoned);
+        EXPECT_TRUE(device_->is_broken);
         EXPECT_EQ(device_->live_blocks, 1) << "the device may still use it";
         device_ = std::make_shared<MockDevice>();
         TearDown();

@@ -70,7 +70,7 @@ class MockDevice final : public comm::NcclDevice {
     int polls_until_reached = 1;
     int live_blocks = 0;
     int live_marks = 0;
-    bool is_abandoned = false;
+    bool is_broken = false;
     std::set<void*> marked;        // callers' streams
     std::vector<void*> waited_for; // of those
     int waited_for_marks = 0;      // of other devices
@@ -92,7 +92,7 @@ class MockDevice final : public comm::NcclDevice {
     }
     Status allocate(int64_t bytes, void** device, void** pinned) noexcept override;
     void release(void* device, void* pinned) noexcept override;
-    void abandon() noexcept override { is_abandoned = true; }
+    void set_broken() noexcept override { is_broken = true; }
     Status copy(void* to, const void* from, int64_t bytes) noexcept override;
     Status mark(void** event) noexcept override;
     Status mark_other(void* stream, void** event) noexcept override;
