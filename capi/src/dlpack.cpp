@@ -17,12 +17,12 @@ using dlpack::Device;
 using dlpack::ManagedTensorVersioned;
 
 // Calls the producer's deleter unless the tensor has been taken over.
-class Adopted {
+class ReleaseGuard {
   public:
-    explicit Adopted(ManagedTensorVersioned* managed) : managed_(managed) {}
-    Adopted(const Adopted&) = delete;
-    Adopted& operator=(const Adopted&) = delete;
-    ~Adopted() { release(managed_); }
+    explicit ReleaseGuard(ManagedTensorVersioned* managed) : managed_(managed) {}
+    ReleaseGuard(const ReleaseGuard&) = delete;
+    ReleaseGuard& operator=(const ReleaseGuard&) = delete;
+    ~ReleaseGuard() { release(managed_); }
     void keep() { managed_ = nullptr; }
 
     static void release(void* payload) {
@@ -97,7 +97,7 @@ void check_row_major(const dlpack::Tensor& tensor, const Shape& shape) {
 }
 
 mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersioned* managed) {
-    Adopted adopted(managed);
+    ReleaseGuard guard(managed);
     // Of another major version nothing but the version and the deleter may be read.
     if (managed->version.major != dlpack::kMajor) {
         fail(Code::version_mismatch, "dlpack: version %u.%u; this library speaks 1.x",
@@ -129,12 +129,12 @@ mp_tensor* import(const std::shared_ptr<Context>& context, ManagedTensorVersione
     mp_tensor* handle = make_handle<mp_tensor>(nullptr);
     try {
         handle->object = std::make_shared<Tensor>(context, stream, dtype, shape, data,
-                                                  Deleter{Adopted::release, managed});
+                                                  Deleter{ReleaseGuard::release, managed});
     } catch (...) {
         destroy_handle(handle);
         throw;
     }
-    adopted.keep();
+    guard.keep();
     return handle;
 }
 
@@ -193,7 +193,7 @@ mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVersioned*
             (void)required(managed, "managed");
             (void)object_of(context, "context");
         } catch (...) {
-            Adopted::release(source); // ownership was taken with the call
+            ReleaseGuard::release(source); // ownership was taken with the call
             throw;
         }
         *out = import(object_of(context, "context"), source);

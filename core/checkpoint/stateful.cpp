@@ -52,7 +52,7 @@ class StatefulScaler final : public Stateful {
     }
 
     void prepare(const Loaded& loaded) override {
-        restored_ = scaler_->adopted(state_of(loaded.manifest()));
+        restored_ = scaler_->converted(state_of(loaded.manifest()));
         const std::string refusal = scaler_->refusal(restored_);
         if (!refusal.empty()) {
             fail(Code::corrupt_data, "checkpoint: %s", refusal.c_str());

@@ -135,7 +135,7 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
             stream.sync();
         }
         if (sharding_ != nullptr) {
-            sharding_->weights().adopt(stream, i);
+            sharding_->weights().update_own(stream, i);
         }
         if (p.states.has_value()) {
             p.states->sync_master(state_stream(stream), weight(i));

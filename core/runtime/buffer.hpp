@@ -22,7 +22,8 @@ class Buffer {
     }
 
     // Memory that this device gave already.
-    static Buffer adopt(std::shared_ptr<Device> device, void* data, std::size_t bytes) noexcept {
+    static Buffer take_over(std::shared_ptr<Device> device, void* data,
+                            std::size_t bytes) noexcept {
         Buffer buffer;
         buffer.device_ = std::move(device);
         buffer.data_ = data;

@@ -95,7 +95,7 @@ Status QueueScratch::find(Piece& piece, std::size_t bytes, bool is_capturing) {
     if (Status status = device_->allocate(bytes, &memory); !status.ok()) {
         return status;
     }
-    piece.buffer = Buffer::adopt(device_, memory, bytes);
+    piece.buffer = Buffer::take_over(device_, memory, bytes);
     piece.data = memory;
     // It stands in for the largest that was too small, so that pieces grow instead of piling up.
     const auto largest =

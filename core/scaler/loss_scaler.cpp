@@ -142,7 +142,7 @@ std::string LossScaler::refusal(const numerics::LossScaleState& state) const {
     return {};
 }
 
-numerics::LossScaleState LossScaler::adopted(numerics::LossScaleState state) const noexcept {
+numerics::LossScaleState LossScaler::converted(numerics::LossScaleState state) const noexcept {
     if (policy_.rule.is_dynamic == 0) {
         state.scale = first_scale();
         state.growth_tracker = 0;

@@ -36,7 +36,7 @@ class LossScaler {
     // Why this scaler cannot be in such a state, which is somebody else's; empty: it can.
     [[nodiscard]] std::string refusal(const numerics::LossScaleState& state) const;
     // The state as a scaler of this kind has it: one whose scale does not move keeps its own.
-    [[nodiscard]] numerics::LossScaleState adopted(numerics::LossScaleState state) const noexcept;
+    [[nodiscard]] numerics::LossScaleState converted(numerics::LossScaleState state) const noexcept;
     [[nodiscard]] numerics::LossScaleState read(Stream& stream) const; // waits
     void write(Stream& stream, const numerics::LossScaleState& state); // waits
     void check_finite(Stream& stream, std::span<const TensorRef> grads);

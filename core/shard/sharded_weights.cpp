@@ -29,11 +29,11 @@ ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& 
                           ? std::make_shared<Tensor>(context, stream, param.format(), param.shape())
                           : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});
         }
-        adopt(stream, parameter);
+        update_own(stream, parameter);
     }
 }
 
-void ShardedWeights::adopt(Stream& stream, int32_t parameter) {
+void ShardedWeights::update_own(Stream& stream, int32_t parameter) {
     const auto i = static_cast<std::size_t>(parameter);
     if (own_[i] == nullptr) {
         return;

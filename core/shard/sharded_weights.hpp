@@ -41,7 +41,7 @@ class ShardedWeights {
     // Bytes of this rank's shard of it beside the parameter's own memory.
     [[nodiscard]] int64_t bytes(int32_t parameter) const;
     // After the caller wrote a parameter that has its memory: this rank's slice follows.
-    void adopt(Stream& stream, int32_t parameter);
+    void update_own(Stream& stream, int32_t parameter);
 
     // As those of Sharding.
     void publish(Stream& stream);
