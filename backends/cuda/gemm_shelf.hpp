@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a candidate of gemm leaves the plan that told it that it takes a product, for its prepare(), which is asked next.
+// Where a candidate of gemm leaves the plan by which it saw that it takes a product, for its prepare(), which is asked next.
 // A search for an algorithm takes tens of microseconds, and both would make it.
 #pragma once
 

@@ -10,7 +10,7 @@ namespace mp::backends::hip {
 // Nothing of HIP may be called before this says that it is usable. Then the module's kernels are known to it.
 const vendor::OptionalLibrary& hip_library() noexcept;
 
-// Tells the runtime of this module's kernels. The name of a function that it lacks, or null.
+// Registers this module's kernels with the runtime. The name of a function that it lacks, or null.
 const char* register_kernels(void* library) noexcept;
 
 } // namespace mp::backends::hip

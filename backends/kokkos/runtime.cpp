@@ -120,7 +120,7 @@ void shutdown() noexcept {
     if (before == State::running && is_ours) {
         try {
             Kokkos::finalize();
-        } catch (...) { // NOLINT(bugprone-empty-catch): nobody is left to tell
+        } catch (...) { // NOLINT(bugprone-empty-catch): nobody is left to notify
         }
     }
 }

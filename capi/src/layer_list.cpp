@@ -60,7 +60,7 @@ void check_monitors(const std::vector<std::shared_ptr<LinearObject>>& layers, St
     }
 }
 
-void tell_monitor(LinearObject& object, Stream& stream) {
+void call_monitor(LinearObject& object, Stream& stream) {
     if (object.monitor == nullptr || ++object.steps < object.every) {
         return;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers that a caller lists, and what is told about them when their step ends.
+// Layers that a caller lists, and what is reported about them when their step ends.
 #pragma once
 
 #include <vector>
@@ -19,7 +19,7 @@ std::vector<std::shared_ptr<LinearObject>>
 monitored(const std::vector<std::shared_ptr<LinearObject>>& layers);
 
 // After the layer's step has ended: its monitor, where it is its turn. Waits then.
-void tell_monitor(LinearObject& object, Stream& stream);
+void call_monitor(LinearObject& object, Stream& stream);
 // Throws in a capture, where one of them has a monitor: a replay would call none.
 void check_monitors(const std::vector<std::shared_ptr<LinearObject>>& layers, Stream& stream);
 

@@ -39,7 +39,7 @@ mp_status backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_t
     layer.backward(
         stream_of(queue, *layer.context()), layer.last(), *object_of(dy, "dy"), data_gradient.get(),
         {weight_gradient.get(), bias_gradient.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-    return told_of_backward(layer);
+    return warn_of_backward(layer);
 }
 
 linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand operand) {
@@ -54,7 +54,7 @@ void end_step(const std::vector<std::shared_ptr<LinearObject>>& layers, mp_queue
     for (const auto& object : layers) {
         Stream& stream = stream_of(queue, *object->layer.context());
         object->layer.end_step(stream);
-        tell_monitor(*object, stream);
+        call_monitor(*object, stream);
     }
 }
 
@@ -99,7 +99,7 @@ mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std
     return make_handle<mp_linear>(object);
 }
 
-mp_status mp::capi::told_of_backward(linear::Linear& layer) {
+mp_status mp::capi::warn_of_backward(linear::Linear& layer) {
     if (const char* const what = layer.forgotten_end_step(); what != nullptr) {
         return warn(std::string("linear: ") + what +
                     ", and mp_linear_end_step has not ended the step before: its "

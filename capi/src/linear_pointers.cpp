@@ -124,6 +124,6 @@ mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue, int64_
         check_wanted(data.get(), weight.get(), bias.get());
         layer.backward(stream_of(queue, *layer.context()), layer.last(), *gradient, data.get(),
                        {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-        return told_of_backward(layer);
+        return warn_of_backward(layer);
     });
 }

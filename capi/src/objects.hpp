@@ -49,7 +49,7 @@ struct RecipeObject {
     std::atomic<bool> has_noted_weights{false}; // that only its products apply
 };
 
-// A layer, and who is told about its operands.
+// A layer, and who is notified about its operands.
 struct LinearObject {
     template <typename... Arguments>
     explicit LinearObject(Arguments&&... arguments)
@@ -82,16 +82,16 @@ struct OptimizerObject : optim::Optimizer {
     bool has_warned_of_nothing = false;
     bool has_warned_of_eps = false;
     std::map<int32_t, std::vector<mp_hyper>>
-        hypers_told; // by group: what mp_optimizer_get_group gave out
+        reported_hypers; // by group: what mp_optimizer_get_group gave out
 };
 
 struct StepPlanObject {
     std::shared_ptr<Context> context;
     mp_step_args args; // but hypers
     optim::StepPlan plan;
-    std::string told;                   // the note on its arguments, if any
-    std::vector<mp_hyper> hypers_told;  // what mp_step_plan_get_args gave out
-    const void* checked_with = nullptr; // the scaler that was found apart from the arrays
+    std::string last_warning;              // the note on its arguments, if any
+    std::vector<mp_hyper> reported_hypers; // what mp_step_plan_get_args gave out
+    const void* checked_with = nullptr;    // the scaler that was found apart from the arrays
 };
 
 struct GemmObject {
@@ -199,7 +199,7 @@ std::shared_ptr<Tensor> object_of(const mp_tensor* handle, const char* name);
 Stream& stream_of(mp_queue* queue, const Context& context);
 // The queue for work on a tensor: its device's default, or the caller's if that is on the same device.
 Stream& stream_of(mp_queue* queue, const Tensor& tensor);
-// What a call that takes no queue has enqueued is done when it returns: no other queue could be told to come after it.
+// What a call that takes no queue has enqueued is done when it returns: no other queue could be made to come after it.
 inline void complete(const Stream& stream) { stream.sync(); }
 
 // Throws unless the number is one of MP_DTYPE_*; MP_DTYPE_NONE only where allowed.

@@ -160,7 +160,7 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
         check_monitors(object.layers, stream);
         object.step(stream, scale);
         for (const auto& layer : monitored(object.layers)) {
-            tell_monitor(*layer, stream);
+            call_monitor(*layer, stream);
         }
         if (object.parameters().count() == 0 &&
             !std::exchange(object.has_warned_of_nothing, true)) {
@@ -236,7 +236,7 @@ mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
                 format_name(groups.recipe(group).state(rule.states[k]).format);
         }
         (void)size_of_struct(desc, "desc");
-        std::vector<mp_hyper>& named = object->hypers_told[group];
+        std::vector<mp_hyper>& named = object->reported_hypers[group];
         named = meant_zeros(hyper);
         result.hypers = named.data();
         result.hyper_count = static_cast<int32_t>(named.size());

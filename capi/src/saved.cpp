@@ -106,7 +106,7 @@ mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, const mp_
         object.layer.backward(stream_of(queue, *object.layer.context()), place,
                               *object_of(dy, "dy"), data.get(),
                               {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-        return told_of_backward(object.layer);
+        return warn_of_backward(object.layer);
     });
 }
 

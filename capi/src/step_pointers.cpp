@@ -256,20 +256,20 @@ mp_status mp_step_plan_set_args(mp_step_plan* plan, mp_queue* queue, const mp_st
         object.plan.set(stream, hyper, options);
         object.checked_with = nullptr; // the next run looks again
         object.args = read;
-        object.hypers_told = kept_hypers(hypers_of(read), hyper.rule);
-        const bool is_new = !warning.empty() && warning != object.told;
-        object.told = std::move(warning);
-        return is_new ? warn(object.told) : MP_STATUS_OK;
+        object.reported_hypers = kept_hypers(hypers_of(read), hyper.rule);
+        const bool is_new = !warning.empty() && warning != object.last_warning;
+        object.last_warning = std::move(warning);
+        return is_new ? warn(object.last_warning) : MP_STATUS_OK;
     });
 }
 
 mp_status mp_step_plan_get_args(const mp_step_plan* plan, mp_step_args* args) {
     return boundary([&] {
         const std::shared_ptr<StepPlanObject> object = object_of(plan, "plan");
-        mp_step_args told = object->args;
-        told.hypers = object->hypers_told.data();
-        told.hyper_count = static_cast<int32_t>(object->hypers_told.size());
-        write_struct(args, told, "args");
+        mp_step_args reported = object->args;
+        reported.hypers = object->reported_hypers.data();
+        reported.hyper_count = static_cast<int32_t>(object->reported_hypers.size());
+        write_struct(args, reported, "args");
     });
 }
 

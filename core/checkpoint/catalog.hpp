@@ -86,7 +86,7 @@ struct Progress {
     void (*call)(int64_t done, int64_t total, void* payload) = nullptr;
     void* payload = nullptr;
 
-    void tell(int64_t done, int64_t total) const {
+    void report(int64_t done, int64_t total) const {
         if (call != nullptr) {
             const process::CallerFloats floats;
             call(done, total, payload);

@@ -135,7 +135,7 @@ void Checkpointer::save(const std::string& parent, int64_t step, bool in_backgro
         }
         return maxima();
     }));
-    // Now, so that a folder that cannot be made is told now, and a change of the process's own folder changes nothing.
+    // Now, so that a folder that cannot be made is reported now, and a change of the process's own folder changes nothing.
     const auto folder =
         std::make_shared<system::OpenFile>(open_folder(*ranks_, files(), options.parent));
     together(*ranks_, [&] {
@@ -203,7 +203,7 @@ void Checkpointer::log_device(const Manifest& manifest) const noexcept {
                        here + ", and may differ in their last bits";
             });
         }
-    } catch (const std::exception&) { // what is told here has been done
+    } catch (const std::exception&) { // what is reported here has been done
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The little JSON that checkpoints consist of. nlohmann's parser tells its events, which are kept as tokens, in no more
+// The little JSON that checkpoints consist of. nlohmann's parser reports its events, which are kept as tokens, in no more
 // memory than the text; a JsonReader goes over them. No tree is built: duplicate keys must be seen, and destroying a tree
 // takes memory.
 #pragma once

@@ -227,7 +227,7 @@ class Loader {
         for (const auto& [offset, request] : order) {
             reader.read(offset, request->to, request->bytes);
             done_ += static_cast<int64_t>(request->bytes);
-            options_.progress.tell(done_, total_);
+            options_.progress.report(done_, total_);
         }
     }
 

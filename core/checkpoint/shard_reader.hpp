@@ -26,7 +26,7 @@ class ShardReader {
     // Where the slice's bytes begin in the file; throws unless the file has it with this type and length.
     [[nodiscard]] int64_t place(const StoredTensor& tensor, const StoredSlice& slice) const;
     void read(int64_t offset, void* data, std::size_t bytes);
-    // Every chunk, whether asked for or not; tells `read` of each one's bytes.
+    // Every chunk, whether asked for or not; reports each one's bytes to `read`.
     void verify_all(const std::function<void(int64_t bytes)>& read = {});
 
   private:

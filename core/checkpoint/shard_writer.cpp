@@ -53,7 +53,7 @@ class ChunkWriter {
             sums_.push_back(system::crc32c(0, chunk_.data(), filled_));
             written_ += static_cast<int64_t>(filled_);
             filled_ = 0;
-            progress_.tell(written_, total_);
+            progress_.report(written_, total_);
         }
     }
 

@@ -37,7 +37,7 @@ void verify_file(system::FileTable& files, const Found& found, std::size_t file,
     const int64_t total = manifest.files.at(file).bytes;
     int64_t done = 0;
     ShardReader reader(files, found.directory, manifest, file);
-    reader.verify_all([&](int64_t bytes) { progress.tell(done += bytes, total); });
+    reader.verify_all([&](int64_t bytes) { progress.report(done += bytes, total); });
     for (const StoredTensor& tensor : manifest.tensors) {
         const bool are_scales =
             tensor.format == FormatId::fp32 && tensor.state.ends_with("_scale_inv");

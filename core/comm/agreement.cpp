@@ -27,15 +27,15 @@ std::string rank_list(const std::vector<int32_t>& ranks) {
     return ranks.size() > kMost ? text + ", ..." : text;
 }
 
-// What a rank tells of a value that others do not have.
-struct Told {
+// What a rank reports of a value that others do not have.
+struct Reported {
     uint64_t value;
     char shown[120];
 };
-std::string text_of(const Told& told) {
-    const std::string_view shown(told.shown, strnlen(told.shown, sizeof told.shown));
+std::string text_of(const Reported& reported) {
+    const std::string_view shown(reported.shown, strnlen(reported.shown, sizeof reported.shown));
     if (shown.empty()) {
-        return std::to_string(told.value);
+        return std::to_string(reported.value);
     }
     std::string text =
         "'"; // gcc 12 warns of an overlap that there is not where it is inserted in front
@@ -104,31 +104,32 @@ Status Agreement::reach(comm::Communicator& comm, const comm::CallOptions& optio
 Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
                           const comm::CallOptions& options) const {
     const auto size = static_cast<std::size_t>(comm.size());
-    std::vector<Told> told(size);
-    const std::vector<int64_t> bytes(size, sizeof(Told));
+    std::vector<Reported> reported(size);
+    const std::vector<int64_t> bytes(size, sizeof(Reported));
     std::vector<int64_t> offsets(size);
     for (std::size_t i = 0; i < size; ++i) {
-        offsets[i] = static_cast<int64_t>(i * sizeof(Told));
+        offsets[i] = static_cast<int64_t>(i * sizeof(Reported));
     }
-    Told own{fields_[differing].value, {}};
+    Reported own{fields_[differing].value, {}};
     (void)std::snprintf(own.shown, sizeof own.shown, "%s", fields_[differing].shown);
     const Status gathered =
-        comm.all_gather({&own, sizeof own, told.data(), bytes.data(), offsets.data()}, options);
+        comm.all_gather({&own, sizeof own, reported.data(), bytes.data(), offsets.data()}, options);
     if (!gathered.ok()) {
         return gathered;
     }
     std::vector<int32_t> as_first;
     std::vector<int32_t> others;
     for (std::size_t i = 0; i < size; ++i) {
-        (told[i].value == told[0].value ? as_first : others).push_back(static_cast<int32_t>(i));
+        (reported[i].value == reported[0].value ? as_first : others)
+            .push_back(static_cast<int32_t>(i));
     }
     const std::size_t other = others.empty() ? 0 : static_cast<std::size_t>(others[0]);
     return Status::error(Code::rank_mismatch,
                          "ranks disagree in %s: rank(s) %s have %s, rank(s) %s do not; rank %zu "
                          "has %s. All ranks must say the same; nothing was changed",
                          fields_[differing].name, rank_list(as_first).c_str(),
-                         text_of(told[0]).c_str(), rank_list(others).c_str(), other,
-                         text_of(told[other]).c_str());
+                         text_of(reported[0]).c_str(), rank_list(others).c_str(), other,
+                         text_of(reported[other]).c_str());
 }
 
 } // namespace mp::comm

@@ -131,7 +131,7 @@ class Communicator {
     // Collective: finds which ranks share a machine by exchanging what this one calls its own.
     Status learn_nodes(uint64_t machine, const CallOptions& options = {}) noexcept;
 
-    // Fails this communicator with `reason`, and tells the other ranks where the transport can. Any thread.
+    // Fails this communicator with `reason`, and notifies the other ranks where the transport can. Any thread.
     void abort(const Status& reason) noexcept;
     // The first failure, or ok.
     [[nodiscard]] Status status() const noexcept;

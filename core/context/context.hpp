@@ -52,7 +52,7 @@ class Context {
     [[nodiscard]] std::shared_ptr<Stream> open_host_stream(int32_t threads) const;
 
     [[nodiscard]] std::string describe() const;
-    // The line that `text` returns, for the caller's log. Left out where there is no memory for it: what it tells of has
+    // The line that `text` returns, for the caller's log. Left out where there is no memory for it: what it reports has
     // happened.
     template <typename Text> void log(LogLevel level, const Text& text) const noexcept {
         try {

@@ -32,7 +32,7 @@ KOKKOS_INLINE_FUNCTION bool has_block_arrays(const UpdateSegment& s) {
            numerics::any_state([&](int k) MP_INLINED { return has_blocks(s.states[k].coding); });
 }
 
-// One array kept in blocks, of which it is told the parts: the elements of a tile of n, which begins at element i.
+// One array kept in blocks: its parts, and the elements of a tile of n, from element i on.
 struct BlockStore {
     FormatId format;
     void* codes;

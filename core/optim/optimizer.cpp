@@ -216,7 +216,7 @@ StepOptions Optimizer::step_options() const {
 
 namespace {
 
-// A replay of a graph begins with the numbers that the host gave to the step that was captured, and tells it none.
+// A replay of a graph begins with the numbers that the host gave to the step that was captured, and reports none to it.
 void check_capture(Stream& stream, const OptimizerOptions& options, const StepGuard& guard,
                    const StepHistory& history) {
     const char* const what =

@@ -37,7 +37,7 @@ struct OptimizerCounts {
     uint64_t seed = 0;
     std::vector<numerics::GroupHyper> groups; // device_lr is the caller's, and not kept
     std::vector<int64_t> group_steps;
-    // By parameter. Empty: an earlier format did not keep it; groups are then told by their numbers.
+    // By parameter. Empty: an earlier format did not keep it; groups are then known by their numbers.
     std::vector<int32_t> param_groups;
     std::vector<int64_t> param_steps;
     // By parameter: SharedScales::mu(), 0 where it has none or no step has moved it.

@@ -41,8 +41,8 @@ class LossScaler {
     void write(Stream& stream, const numerics::LossScaleState& state); // waits
     void check_finite(Stream& stream, std::span<const TensorRef> grads);
     void update(Stream& stream);
-    // Told of each step of an optimizer with it: true at the first that finds no update() since its last. Said once.
-    // Of more optimizers than it has places for it tells nothing.
+    // Hears of each step of an optimizer with it: true at the first that finds no update() since its last. Said once.
+    // Of more optimizers than it has places for it reports nothing.
     [[nodiscard]] bool forgets_update(const void* optimizer) noexcept;
     // Collective: found_inf becomes 1 where any rank has it. Waits; throws where a rank is lost.
     void combine(Stream& stream, comm::Communicator& comm);

@@ -152,7 +152,7 @@ void GradientBuckets::set_ready(Stream& stream, int32_t index, std::size_t place
 
 comm::Advance GradientBuckets::step(Stream& stream) {
     comm::Advance all = comm::Advance::done;
-    // Of those that are not done. None is told where groups' messages are kernels of one device: NCCL's may wait for each
+    // Of those that are not done. None is first where groups' messages are kernels of one device: NCCL's may wait for each
     // other there, unless all ranks begin them in one order, and that is the one in which the calls wait for buckets.
     bool is_first = !comm_.caps().device_memory;
     for (InFlightBucket& bucket : in_flight_) {

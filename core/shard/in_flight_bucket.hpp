@@ -3,7 +3,7 @@
 //
 // Whoever makes one begins its first message, in the order of the calls. What is begun later may be begun between the
 // calls, at another time on every rank: on communicators that only these buckets use, by one bucket at a time, in the order in
-// which they were made. The bucket whose turn it is is told so (`is_first`).
+// which they were made. The bucket that comes next has `is_first`.
 #pragma once
 
 #include <memory>

@@ -50,7 +50,7 @@ uint64_t first_values_hash(Stream& stream, const std::vector<ShardedTensor>& ten
     return hash.value();
 }
 
-// Groups that somebody aborts tell the others at once; nothing has been changed by then.
+// Groups that somebody aborts notify the others at once; nothing has been changed by then.
 template <typename Body> void or_abort(const ShardGroups& groups, const Body& body) {
     try {
         body();

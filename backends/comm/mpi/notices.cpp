@@ -34,7 +34,7 @@ Notices::Notices(std::shared_ptr<Base> base, MpiGroup group, int tag)
 
 Notices::~Notices() {
     use_thread();
-    tell_others();
+    notify_others();
     if (base_->is_broken() || !mpi_is_alive()) {
         (void)notice_.release(); // MPI may still write it: never freed
         return;
@@ -71,14 +71,14 @@ void Notices::give_up(const Status& reason) noexcept {
 }
 
 // A notice for each other rank, which need not be received.
-void Notices::tell_others() noexcept {
-    if (!has_notice_.load() || has_told_ || !may_call_mpi() || !mpi_is_alive()) {
+void Notices::notify_others() noexcept {
+    if (!has_notice_.load() || has_notified_ || !may_call_mpi() || !mpi_is_alive()) {
         return;
     }
-    has_told_ = true;
+    has_notified_ = true;
     base_->set_broken();
     if (!lost_.ok()) {
-        return; // everyone was told already
+        return; // everyone knows already
     }
     // MPI may read it for ever: never freed.
     auto* text = new (std::nothrow) Notice(own_);

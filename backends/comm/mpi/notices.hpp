@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notices: how a rank of a group tells the others that it gives up, and learns it of them. Whoever has them has MPI work left
+// Notices: how a rank of a group notifies the others that it gives up, and learns it of them. Whoever has them has MPI work left
 // when the communicator goes. Where MPI takes one thread only and another one destroys the communicator (a garbage
 // collector's), that work is left for the next call over MPI.
 #pragma once
@@ -36,10 +36,10 @@ class Notices {
 
     // Before anything is asked of MPI: peer_lost if another rank has said that it gives up; bad_state after MPI_Finalize.
     Status check() noexcept;
-    // From any thread, once: what tell_others() will send.
+    // From any thread, once: what notify_others() will send.
     void give_up(const Status& reason) noexcept;
     // Sends it, where this thread may: else at the end.
-    void tell_others() noexcept;
+    void notify_others() noexcept;
 
     // Destroys them: now, or in the next call over MPI.
     static void end(std::unique_ptr<Notices> notices) noexcept;
@@ -62,7 +62,7 @@ class Notices {
     Status lost_; // by a notice
     Notice own_;
     std::atomic<bool> has_notice_{false};
-    bool has_told_ = false;
+    bool has_notified_ = false;
 };
 
 } // namespace mp::comm

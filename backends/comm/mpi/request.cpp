@@ -19,7 +19,7 @@ class ChannelRequest : public TransportRequest {
         Base& base = transport_.base();
         if (!is_over_) {
             base.set_broken();
-            transport_.notices().tell_others();
+            transport_.notices().notify_others();
         }
         for (SendChannel& channel : sends_) {
             channel.close(base);
@@ -190,7 +190,7 @@ class BroadcastRequest final : public ChannelRequest {
     bool has_children_ = false;
 };
 
-// Maxima, and the barrier as maxima of nothing: in round k each rank tells the one 2^k after it what it knows. As the
+// Maxima, and the barrier as maxima of nothing: in round k each rank sends the one 2^k after it what it knows. As the
 // maximum of a value with itself is the value, it does not matter that ranks are heard of more than once.
 class MaximumRequest final : public ChannelRequest {
   public:
@@ -252,7 +252,7 @@ class SumRequest final : public TransportRequest {
     ~SumRequest() override {
         if (!is_over_) {
             transport_.base().set_broken();
-            transport_.notices().tell_others();
+            transport_.notices().notify_others();
             (void)buffer_.release(); // MPI may still use it: never freed
         }
     }

@@ -73,7 +73,7 @@ class NcclTransport final : public Transport {
     void abort(const Status& reason) noexcept override;
     Status make_group(const GroupDesc& group, Transport** out) noexcept override;
 
-    // Gives NCCL the next collectives while it takes them; tells whether the communicator is well.
+    // Gives NCCL the next collectives while it takes them; says whether the communicator is well.
     Status advance() noexcept;
     void forget(const NcclRequest& request) noexcept;
     [[nodiscard]] const Parts& parts() const noexcept { return parts_; }

@@ -103,7 +103,7 @@ inline void column_sum_block(const ColumnSumDesc& op, int64_t first_row, float* 
     }
 }
 
-// Adds `blocks` rows of block sums to `total`, one after another, and stores it where told to.
+// Adds `blocks` rows of block sums to `total`, one after another, and stores it where asked to.
 inline void column_sum_finish(const ColumnSumDesc& op, const float* sums, int64_t blocks,
                               float* total, bool store) {
     for (int64_t column = 0; column < op.columns; column += kColumnStrip) {

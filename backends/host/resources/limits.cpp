@@ -87,7 +87,7 @@ int32_t cgroup_cpus(const std::string& membership, const std::string& mount) {
         std::istringstream names(controllers);
         for (std::string name; std::getline(names, name, ',');) {
             if (name == "cpu") {
-                // A container sees its own group at the root, whatever path it is told.
+                // A container sees its own group at the root, whatever path it is given.
                 found = lesser(found, least(mount + "/" + controllers, path, legacy_cpus));
                 found = lesser(found, least(mount + "/cpu", path, legacy_cpus));
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process is told not to use all of: fewer CPUs than it may run on.
+// What this process is not to use all of: fewer CPUs than it may run on.
 #pragma once
 
 #include <cstdint>

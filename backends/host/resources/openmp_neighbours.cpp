@@ -167,20 +167,20 @@ bool add_team(Parallel parallel, int32_t threads) noexcept {
     return true;
 }
 
-// What was told in this process. A child of fork() has the count of its parent's threads in libgomp too.
-struct Told {
+// Whom we have notified in this process. A child of fork() has the count of its parent's threads in libgomp too.
+struct Notified {
     std::mutex mutex;
     std::map<std::string, int32_t, std::less<>> teams; // threads in libgomp, by its path
 };
 
 // Never destroyed: threads may ask while the program ends.
-Told& told() {
-    static Told& all = *new Told;
+Notified& notified() {
+    static Notified& all = *new Notified;
     return all;
 }
 
-void tell_gnu(const OpenmpRuntime& runtime, int32_t threads) {
-    Told& before = told();
+void notify_gnu(const OpenmpRuntime& runtime, int32_t threads) {
+    Notified& before = notified();
     const std::lock_guard<std::mutex> lock(before.mutex);
     int32_t& counted = before.teams.try_emplace(runtime.path.c_str(), 1).first->second;
     if (threads <= counted) {
@@ -193,7 +193,7 @@ void tell_gnu(const OpenmpRuntime& runtime, int32_t threads) {
     }
 }
 
-void tell_llvm(const OpenmpRuntime& runtime) noexcept {
+void notify_llvm(const OpenmpRuntime& runtime) noexcept {
     auto* const set = reinterpret_cast<void (*)(int)>(function(runtime, "kmp_set_blocktime"));
     if (set != nullptr) {
         set(0);
@@ -216,7 +216,7 @@ std::vector<OpenmpRuntime> openmp_runtimes() {
     return found;
 }
 
-void tell_openmp_neighbours(int32_t threads) noexcept {
+void notify_openmp_neighbours(int32_t threads) noexcept {
     thread_local unsigned long long seen_loads = 0;
     thread_local int32_t seen_threads = 0;
     const unsigned long long now = loads();
@@ -231,9 +231,9 @@ void tell_openmp_neighbours(int32_t threads) noexcept {
                 continue;
             }
             if (runtime.is_gnu) {
-                tell_gnu(runtime, threads);
+                notify_gnu(runtime, threads);
             } else {
-                tell_llvm(runtime);
+                notify_llvm(runtime);
             }
         }
     } catch (const std::exception&) { // NOLINT(bugprone-empty-catch): no memory: they spin

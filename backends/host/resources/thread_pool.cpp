@@ -235,7 +235,7 @@ void ThreadPool::run(const Loop& loop) noexcept {
     if (Team* const all = team(); all != nullptr && parallel_.run != nullptr) {
         all->run_by(parallel_, loop);
     } else if (all != nullptr) {
-        tell_openmp_neighbours(threads_);
+        notify_openmp_neighbours(threads_);
         all->run(loop);
     } else {
         loop.call(loop.context, 0, loop.count, 0);

@@ -129,7 +129,7 @@ class Transport {
     // Several may be in flight; all ranks begin the same ones in the same order.
     virtual Status begin(const Collective& collective, TransportRequest** out) noexcept = 0;
 
-    // Gives up: other ranks learn it where the transport can tell them. After it requests are only deleted. From
+    // Gives up: other ranks learn it where the transport can notify them. After it requests are only deleted. From
     // any thread, any number of times.
     virtual void abort(const Status& reason) noexcept = 0;
 
