@@ -9,12 +9,12 @@
 
 namespace mp::backends::cuda {
 
-// destination[row][column] is the code of that place, 0 beyond rows x columns. `turned`: the source holds
+// destination[row][column] is the code of that place, 0 beyond rows x columns. `transposed`: the source holds
 // one column in each row.
 struct CodesWork {
     const uint8_t* source = nullptr;
     int64_t stride = 0;
-    bool turned = false;
+    bool transposed = false;
     int64_t rows = 0;
     int64_t columns = 0;
     uint8_t* destination = nullptr; // aligned to 16

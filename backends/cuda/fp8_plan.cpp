@@ -239,13 +239,13 @@ Status Fp8Plan::bring_in(CudaDevice& device, CudaQueue& queue, uint32_t copies, 
     const GemmDesc& d = desc_;
     const ScratchOffsets parts = offsets_of(copies);
     Status status;
-    const auto arrange = [&](const void*& codes, std::size_t part, int64_t stride, bool turned,
+    const auto arrange = [&](const void*& codes, std::size_t part, int64_t stride, bool transposed,
                              int64_t rows, int64_t padded_rows) {
         auto* destination = reinterpret_cast<uint8_t*>(scratch + part);
         if (status.ok()) {
             status = arrange_codes(device, queue,
-                                   {static_cast<const uint8_t*>(codes), stride, turned, rows, d.k,
-                                    destination, padded_rows, padded_k_});
+                                   {static_cast<const uint8_t*>(codes), stride, transposed, rows,
+                                    d.k, destination, padded_rows, padded_k_});
         }
         codes = destination;
     };

@@ -33,7 +33,7 @@ class LtProduct {
     LtProduct(const LtProduct&) = delete;
     LtProduct& operator=(const LtProduct&) = delete;
 
-    // How the operands are turned, the epilogue and the bias's type. Before anything else.
+    // Whether the operands are transposed, the epilogue and the bias's type. Before anything else.
     Status describe(cublasOperation_t first, cublasOperation_t second) noexcept;
     template <typename T>
     Status set(cublasLtMatmulDescAttributes_t attribute, const T& value) noexcept {

@@ -344,11 +344,11 @@ mp_status mp_comm_request_test(mp_comm_request* request) {
 void mp_comm_request_destroy(mp_comm_request* request) {
     const process::DefaultFloats floats;
     const std::shared_ptr<CommRequestObject> object = take_object(request);
-    if (object == nullptr || !object->comm->communicator->has_turn()) {
+    if (object == nullptr || !object->comm->communicator->holds_lock()) {
         return;
     }
     try { // a finalizer, in one of the caller's own functions
-        object->comm->communicator->keep_for_turn(object);
+        object->comm->communicator->keep_until_unlock(object);
     } catch (const std::bad_alloc&) { // then it goes now
     }
 }

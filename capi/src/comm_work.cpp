@@ -63,7 +63,7 @@ CommObject::CommObject(std::unique_ptr<comm::Communicator> owned, std::shared_pt
 
 comm::Communicator& ready(CommObject& object) {
     // In a function of the caller's transport, which may begin nothing.
-    if (object.communicator->has_turn()) {
+    if (object.communicator->holds_lock()) {
         return *object.communicator;
     }
     OpenSum& open = *object.open_sum;
@@ -83,7 +83,7 @@ void keep_open(const std::shared_ptr<CommRequestObject>& object) {
 }
 
 void wait_for(CommRequestObject& object) {
-    if (!object.comm->communicator->has_turn()) {
+    if (!object.comm->communicator->holds_lock()) {
         const std::lock_guard lock(object.comm->open_sum->mutex);
         if (is_open(object)) {
             begin_rest(object);
@@ -99,7 +99,7 @@ void wait_for(CommRequestObject& object) {
 
 bool is_done(CommRequestObject& object) {
     const auto test = [](CommWork& work) { return work.test(); };
-    if (!object.comm->communicator->has_turn()) {
+    if (!object.comm->communicator->holds_lock()) {
         const std::lock_guard lock(object.comm->open_sum->mutex);
         if (is_open(object)) {
             const bool is_over = finish(object, test);

@@ -18,7 +18,7 @@ mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operan
 std::vector<std::shared_ptr<LinearObject>>
 monitored(const std::vector<std::shared_ptr<LinearObject>>& layers);
 
-// After the layer's step has ended: its monitor, where it is its turn. Waits then.
+// After the layer's step has ended: its monitor, where it is due. Waits then.
 void call_monitor(LinearObject& object, Stream& stream);
 // Throws in a capture, where one of them has a monitor: a replay would call none.
 void check_monitors(const std::vector<std::shared_ptr<LinearObject>>& layers, Stream& stream);

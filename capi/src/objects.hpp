@@ -61,7 +61,7 @@ struct LinearObject {
     void* payload = nullptr;
     uint64_t monitor_setting = 0; // counts mp_linear_set_monitor
     int32_t every = 0;
-    int32_t steps = 0;                   // since its last turn
+    int32_t steps = 0;                   // since it was last called
     std::weak_ptr<const void> optimizer; // whose steps end this layer's (mp_optimizer_set_linears)
 };
 

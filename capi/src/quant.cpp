@@ -158,8 +158,8 @@ class QuantizedMatrix {
         tensor_.emplace(owner, stream, format, shape, pieces);
         check_pieces_apart(*tensor_);
         if (memory.transposed != nullptr) {
-            const Shape turned{{memory.columns, memory.rows}, 2};
-            transposed_.emplace(owner, stream, dtype, turned, memory.transposed, Deleter{});
+            const Shape swapped{{memory.columns, memory.rows}, 2};
+            transposed_.emplace(owner, stream, dtype, swapped, memory.transposed, Deleter{});
         }
     }
 
@@ -301,14 +301,14 @@ mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue, mp_tensor
     return boundary([&] {
         const Tensor& from = *object_of(source, "source");
         Tensor& to = *object_of(destination, "destination");
-        Tensor* turned =
+        Tensor* to_transposed =
             transposed == nullptr ? nullptr : object_of(transposed, "transposed").get();
         const QuantizeCall call(args);
         Stream& stream = stream_of(queue, to);
         if (stats != nullptr) {
             (void)size_of_struct(stats, "stats");
         }
-        call.check(stream, from, to, turned);
+        call.check(stream, from, to, to_transposed);
         std::optional<Buffer> counters;
         Sink sink = call.sink();
         if (stats != nullptr) {
@@ -316,7 +316,7 @@ mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue, mp_tensor
             stream.zero(counters->data(), sizeof(QuantStats));
             sink.tracking.stats = counters->as<QuantStats>();
         }
-        quant::quantize_tensor(stream, from, to, turned, sink);
+        quant::quantize_tensor(stream, from, to, to_transposed, sink);
         call.take(stream);
         if (stats != nullptr) {
             QuantStats counted;

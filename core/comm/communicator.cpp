@@ -103,7 +103,7 @@ Status CommRequest::wait() noexcept {
     if (pending_ == nullptr) {
         return {};
     }
-    if (!pending_->over && pending_->communicator->has_turn()) {
+    if (!pending_->over && pending_->communicator->holds_lock()) {
         return nested();
     }
     const std::shared_ptr<PendingCollective> pending = std::move(pending_);
@@ -115,7 +115,7 @@ int64_t CommRequest::moved_bytes() const noexcept {
     if (pending_ == nullptr || pending_->over) {
         return 0;
     }
-    const Communicator::Turn turn(*pending_->communicator);
+    const Communicator::Lock lock(*pending_->communicator);
     return pending_->request != nullptr ? pending_->request->moved_bytes() : 0;
 }
 
@@ -124,7 +124,7 @@ Status CommRequest::test(bool* done) noexcept {
     if (pending_ == nullptr) {
         return {};
     }
-    if (!pending_->over && pending_->communicator->has_turn()) {
+    if (!pending_->over && pending_->communicator->holds_lock()) {
         return nested();
     }
     const Status status =
@@ -137,12 +137,12 @@ Status CommRequest::test(bool* done) noexcept {
 
 // ---- communicator
 
-Communicator::Turn::~Turn() {
+Communicator::Lock::~Lock() {
     std::vector<std::shared_ptr<const void>> kept;
     kept.swap(comm_.kept_);
     comm_.holder_.store({});
-    comm_.turn_.unlock();
-} // what was kept goes now: its requests take a turn of their own
+    comm_.transport_mutex_.unlock();
+} // what was kept goes now: its requests lock for themselves
 
 Communicator::Communicator(std::unique_ptr<Transport> transport, int64_t deadline_ms)
     : transport_(std::move(transport)), rank_(transport_->rank()), size_(transport_->size()),
@@ -267,7 +267,7 @@ Status Communicator::wait(PendingCollective& pending) noexcept {
 }
 
 Status Communicator::test(PendingCollective& pending, bool* done) noexcept {
-    const Turn turn(*this);
+    const Lock lock(*this);
     progress();
     if (!pending.over && transport_->now_ns() >= pending.deadline_ns) {
         (void)fail_all(timeout_of(pending));
@@ -279,11 +279,11 @@ Status Communicator::test(PendingCollective& pending, bool* done) noexcept {
 void Communicator::drop(const PendingCollective& pending) noexcept {
     const Status reason =
         named(pending, Status::error(Code::aborted, "its request was dropped before it was done"));
-    if (has_turn()) {
+    if (holds_lock()) {
         abort(reason); // the next look at what is in flight ends it
         return;
     }
-    const Turn turn(*this);
+    const Lock lock(*this);
     if (!pending.over) {
         (void)fail_all(reason);
     }
@@ -316,10 +316,10 @@ Status Communicator::open(const Collective& collective, const CallOptions& optio
 
 Status Communicator::begin(Collective collective, const CallOptions& options,
                            CommRequest* out) noexcept {
-    if (has_turn()) {
+    if (holds_lock()) {
         return nested();
     }
-    const Turn turn(*this);
+    const Lock lock(*this);
     if (has_failed_.load()) {
         close_in_flight(status());
         return status();

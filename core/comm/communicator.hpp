@@ -142,10 +142,10 @@ class Communicator {
 
     // Whether this thread is in a function of the transport, which may be the caller's code and drop what it likes. A
     // request that goes there cannot be ended yet: what holds memory of it is kept until the function is over.
-    [[nodiscard]] bool has_turn() const noexcept {
+    [[nodiscard]] bool holds_lock() const noexcept {
         return holder_.load() == std::this_thread::get_id();
     }
-    void keep_for_turn(std::shared_ptr<const void> what) { kept_.push_back(std::move(what)); }
+    void keep_until_unlock(std::shared_ptr<const void> what) { kept_.push_back(std::move(what)); }
     // Collectives begun so far.
     [[nodiscard]] uint64_t sequence() const noexcept { return sequence_; }
     [[nodiscard]] std::string describe() const;
@@ -154,15 +154,15 @@ class Communicator {
     friend class CommRequest;
 
     // Held by whoever is in the transport or changes what is in flight; not while a wait sleeps.
-    class Turn {
+    class Lock {
       public:
-        explicit Turn(Communicator& comm) : comm_(comm) {
-            comm_.turn_.lock();
+        explicit Lock(Communicator& comm) : comm_(comm) {
+            comm_.transport_mutex_.lock();
             comm_.holder_.store(std::this_thread::get_id());
         }
-        ~Turn();
-        Turn(const Turn&) = delete;
-        Turn& operator=(const Turn&) = delete;
+        ~Lock();
+        Lock(const Lock&) = delete;
+        Lock& operator=(const Lock&) = delete;
 
       private:
         Communicator& comm_;
@@ -174,7 +174,7 @@ class Communicator {
     Status open(const Collective& collective, const CallOptions& options, CommRequest* out);
     Status split_checked(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
                          const CallOptions& options);
-    // Polls everything in flight once. Like fail_all, in a turn.
+    // Polls everything in flight once. Like fail_all, under the lock.
     void progress() noexcept;
     Status wait(PendingCollective& pending) noexcept;
     Status test(PendingCollective& pending, bool* done) noexcept;
@@ -197,9 +197,9 @@ class Communicator {
     std::vector<std::shared_ptr<PendingCollective>> in_flight_; // in the order of begin
     Traffic traffic_;
 
-    std::mutex turn_; // of transport_ and in_flight_
+    std::mutex transport_mutex_; // of transport_ and in_flight_
     std::atomic<std::thread::id> holder_;
-    std::vector<std::shared_ptr<const void>> kept_; // until the turn is over
+    std::vector<std::shared_ptr<const void>> kept_; // until it is released
 
     mutable std::mutex mutex_; // of first_error_
     std::atomic<bool> has_failed_{false};

@@ -29,27 +29,27 @@ bool Progress::start(Step step) {
 void Progress::stop() noexcept {
     if (is_running()) {
         {
-            const Turn turn(*this); // or a thread that always finds more to do would never let go
+            const Lock lock(*this); // or a thread that always finds more to do would never let go
             is_ending_ = true;
         }
         thread_.join();
     }
 }
 
-Progress::Turn::Turn(Progress& progress) : progress_(progress) {
+Progress::Lock::Lock(Progress& progress) : progress_(progress) {
     ++progress_.callers_;
-    progress_.turn_.lock();
+    progress_.mutex_.lock();
 }
 
-Progress::Turn::~Turn() {
+Progress::Lock::~Lock() {
     ++progress_.calls_;
     --progress_.callers_;
-    progress_.turn_.unlock();
+    progress_.mutex_.unlock();
     progress_.changes_.notify_all();
 }
 
 void Progress::run() {
-    std::unique_lock lock(turn_);
+    std::unique_lock lock(mutex_);
     std::chrono::microseconds pause = kShortestPause;
     while (!is_ending_) {
         const uint64_t seen = calls_;

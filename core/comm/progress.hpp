@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Progress: a thread that moves on what an optimizer has under way between its ranks while the caller computes.
 //
-// Everything that is under way belongs to whoever has the turn, so nothing below needs a lock and no communicator ever
-// sees two threads at once. A call of the library has the turn for as long as it lasts and moves things on itself;
+// Everything that is under way belongs to whoever has the lock, so nothing below needs one of its own and no communicator ever
+// sees two threads at once. A call of the library has the lock for as long as it lasts and moves things on itself;
 // between calls the thread has it, for one short step at a time. The thread begins nothing: the order of messages
 // is that of the calls. While it waits for other ranks it sleeps between two looks; when nothing is under way it sleeps
 // until the next call is over.
@@ -44,12 +44,12 @@ class Progress {
     [[nodiscard]] bool is_running() const noexcept { return thread_.joinable(); }
 
     // Held by a call. Does not nest.
-    class Turn {
+    class Lock {
       public:
-        explicit Turn(Progress& progress);
-        ~Turn();
-        Turn(const Turn&) = delete;
-        Turn& operator=(const Turn&) = delete;
+        explicit Lock(Progress& progress);
+        ~Lock();
+        Lock(const Lock&) = delete;
+        Lock& operator=(const Lock&) = delete;
 
       private:
         Progress& progress_;
@@ -58,9 +58,9 @@ class Progress {
   private:
     void run();
 
-    std::mutex turn_;
+    std::mutex mutex_;
     std::condition_variable changes_;
-    std::atomic<int32_t> callers_{0}; // that have the turn or want it: the thread gives way to them
+    std::atomic<int32_t> callers_{0}; // that have the lock or want it: the thread gives way to them
     uint64_t calls_ = 0;              // that are over
     bool is_ending_ = false;
     Step step_;

@@ -88,7 +88,7 @@ Status Communicator::split_checked(int32_t color, int32_t key, std::unique_ptr<C
     group.deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
     Transport* transport = nullptr;
     {
-        const Turn turn(*this);
+        const Lock lock(*this);
         status = transport_->make_group(group, &transport);
         // Others may have made theirs; a transport that makes none has none anywhere.
         if (!status.ok() && status.code() != Code::unsupported) {

@@ -33,7 +33,7 @@ class GivenBack {
     void finish() noexcept;
 
   private:
-    // Of a stream that is being captured nothing can be recorded: its turn comes after the capture.
+    // Of a stream that is being captured nothing can be recorded until the capture is over.
     struct Point {
         std::weak_ptr<Stream> stream;
         std::unique_ptr<Event> event;

@@ -155,7 +155,7 @@ template <class Exec> struct QuantizeTeams {
         using Word = typename numerics::Codec<kTo>::storage;
         const auto count = static_cast<std::size_t>(scale.op.source.count);
         const Words<Word> codes(static_cast<Word*>(scale.op.codes), count);
-        const Words<Word> turned(static_cast<Word*>(scale.op.codes_transposed), count);
+        const Words<Word> transposed(static_cast<Word*>(scale.op.codes_transposed), count);
         tile.for_each([&](int j, int64_t i) {
             const int64_t element = element_of(region, i);
             const auto code = static_cast<Word>(code_of<kTo>(element, x[j], multiply, stats));
@@ -163,8 +163,8 @@ template <class Exec> struct QuantizeTeams {
                 codes(element) = code;
             }
             if (scale.op.codes_transposed != nullptr) {
-                turned(element % scale.op.columns * scale.op.rows + element / scale.op.columns) =
-                    code;
+                transposed(element % scale.op.columns * scale.op.rows +
+                           element / scale.op.columns) = code;
             }
         });
     }

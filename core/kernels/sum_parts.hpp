@@ -57,7 +57,7 @@ template <int kEach> struct PartValues {
 };
 
 // From left to right.
-template <class Wide> struct SumInTurn {
+template <class Wide> struct SumInOrder {
     static constexpr int kEach = kEachOfRange;
     PartValues<kEach> values;
 
@@ -181,7 +181,7 @@ struct LargestOfParts {
     }
 };
 
-inline bool is_in_turn(const SumPartsDesc& op) {
+inline bool is_in_order(const SumPartsDesc& op) {
     for (int32_t p = 0; p < op.part_count; ++p) {
         if (op.host_parts[p].merges != (p == 0 ? 0 : 1)) {
             return false;
@@ -191,8 +191,8 @@ inline bool is_in_turn(const SumPartsDesc& op) {
 }
 
 template <class Wide, class Exec> void sum_wide(const Exec& exec, const SumPartsDesc& op) {
-    if (is_in_turn(op)) {
-        for_each_tile(exec, "mp::sum_parts", op.count, SumInTurn<Wide>{{op}});
+    if (is_in_order(op)) {
+        for_each_tile(exec, "mp::sum_parts", op.count, SumInOrder<Wide>{{op}});
     } else {
         for_each(exec, "mp::sum_tree", op.count, SumByMerges<Wide>{{op}});
     }

@@ -273,7 +273,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     load.sums = own_sums(bucket);
     load.adds =
         is_under_way(index); // buckets end in their order, so this sum comes after the other
-    load.begins_in_turn = comm::traits(form_.order).is_fixed || scales_.exist();
+    load.begins_in_order = comm::traits(form_.order).is_fixed || scales_.exist();
     load.replicas = form_.replicas;
     load.nodes = form_.nodes;
     load.node_counts = &bucket.node_counts;

@@ -18,7 +18,7 @@ InFlightBucket::InFlightBucket(Stream& stream, comm::Communicator& comm,
         wide_ = std::make_unique<Scratch>(stream,
                                           static_cast<std::size_t>(bytes_of(DType::fp32, count)));
     }
-    if (!load_.begins_in_turn) {
+    if (!load_.begins_in_order) {
         begin(stream);
     }
 }

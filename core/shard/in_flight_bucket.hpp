@@ -25,7 +25,7 @@ class InFlightBucket {
         TensorRef sums;    // of this rank's shard: fp32, or codes under shared scales
         bool adds = false; // to what the sums hold
         // The first message too: there are several, as order exact has, and shared scales.
-        bool begins_in_turn = false;
+        bool begins_in_order = false;
         // A second level at most. Replicas add the sums and all get them; nodes add what was summed for them, in the
         // wire's type again, and each gets its shard of it.
         comm::Communicator* replicas = nullptr;

@@ -26,7 +26,7 @@ class ShardProgress {
     void stop() noexcept { progress_.stop(); }
 
     // Held by a call while it moves something. Does not nest.
-    [[nodiscard]] comm::Progress::Turn turn() { return comm::Progress::Turn(progress_); }
+    [[nodiscard]] comm::Progress::Lock lock() { return comm::Progress::Lock(progress_); }
     [[nodiscard]] bool has_thread() const noexcept { return progress_.is_running(); }
     // Why nothing moves between calls; null where a thread does it.
     [[nodiscard]] const char* why_no_thread() const noexcept { return why_no_thread_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShardedWeights: this rank's exact shard of every weight, and the weights' way from their owners to all ranks of a
-// group: after a step, and in stage 3 around each use. Its callers take turns with the progress thread.
+// group: after a step, and in stage 3 around each use. Its callers and the progress thread share a lock.
 #pragma once
 
 #include <deque>

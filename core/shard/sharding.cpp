@@ -197,14 +197,14 @@ void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
 }
 
 void Sharding::grad_ready(Stream& stream, int32_t parameter) {
-    const auto turn = progress_.turn();
+    const auto lock = progress_.lock();
     check_alive(stream);
     buckets_->ready(stream, parameter);
     move_on(stream);
 }
 
 void Sharding::end_microbatch(Stream& stream) {
-    const auto turn = progress_.turn();
+    const auto lock = progress_.lock();
     check_alive(stream);
     buckets_->end_slot(stream);
     move_on(stream);
@@ -213,7 +213,7 @@ void Sharding::end_microbatch(Stream& stream) {
 // ---- the step's exchanges
 
 Status Sharding::reach(comm::Agreement& agreement) const {
-    const auto turn = progress_.turn();
+    const auto lock = progress_.lock();
     return agreement.reach(groups_.all());
 }
 
@@ -265,7 +265,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 }
 
 void Sharding::reduce(Stream& stream) {
-    const auto turn = progress_.turn();
+    const auto lock = progress_.lock();
     check_alive(stream);
     or_abort(groups_, [&] {
         buckets_->finish(stream);
@@ -283,14 +283,14 @@ void Sharding::reduce(Stream& stream) {
 }
 
 void Sharding::publish(Stream& stream) {
-    const auto turn = progress_.turn();
+    const auto lock = progress_.lock();
     buckets_->start_over();
     weights_->publish(stream);
 }
 
 void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
-        const auto turn = progress_.turn();
+        const auto lock = progress_.lock();
         check_alive(stream);
         weights_->begin_gather(stream, parameters);
     }
@@ -302,7 +302,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
             "optimizer: a parameter that is waited for, and not being gathered,");
     }
     if (options_.stage == 3) {
-        const auto turn = progress_.turn();
+        const auto lock = progress_.lock();
         check_alive(stream);
         weights_->wait_gather(stream, parameters);
     }
@@ -310,7 +310,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
 
 void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
-        const auto turn = progress_.turn();
+        const auto lock = progress_.lock();
         comm::refuse_capture(stream);
         weights_->release(stream, parameters);
     }
@@ -341,7 +341,7 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
     std::vector<double> by_rank(total);
     comm::CallOptions options;
     options.site = "sums of squares";
-    const auto turn = progress_.turn();
+    const auto lock = progress_.lock();
     check(groups_.shards().all_gather({own.data(), static_cast<int64_t>(own.size_bytes()),
                                        by_rank.data(), bytes.data(), offsets.data()},
                                       options));

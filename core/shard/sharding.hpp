@@ -92,7 +92,7 @@ class Sharding {
                                                std::span<const int32_t> parameters) const;
     // Of this rank, when it has failed to compute them: the right number of zeros.
     [[nodiscard]] std::vector<double> no_sums(std::span<const int32_t> parameters) const;
-    // Of the weights that every rank has, for the agreement of step number `step`: 0 where it is not their turn, or in stage 3.
+    // Of the weights that every rank has, for the agreement of step number `step`: 0 where they are not due, or in stage 3.
     [[nodiscard]] uint64_t weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
     void publish(Stream& stream);

@@ -31,8 +31,8 @@ struct ScaledOptions {
     float multiply_d = 0.25F;
 };
 
-inline ScaleGrid turned(ScaleGrid grid, bool is_turned) {
-    return is_turned ? ScaleGrid{grid.dtype, grid.block_columns, grid.block_rows} : grid;
+inline ScaleGrid transposed(ScaleGrid grid, bool is_transposed) {
+    return is_transposed ? ScaleGrid{grid.dtype, grid.block_columns, grid.block_rows} : grid;
 }
 
 inline std::string grid_text(const ScaleGrid& grid) {
@@ -79,8 +79,8 @@ inline ScaledCase make_scaled(const ScaledOptions& o) {
     GemmDesc& d = c.gemm.desc;
     d.dtype_b = o.b;
     c.gemm.b = make_array(o.b, c.gemm.b.count, o.base.content, 42);
-    d.scale_a = turned(o.grid_a, d.trans_a);
-    d.scale_b = turned(o.grid_b, d.trans_b);
+    d.scale_a = transposed(o.grid_a, d.trans_a);
+    d.scale_b = transposed(o.grid_b, d.trans_b);
     d.power_of_two_scales = o.power_of_two;
     const auto [a_rows, a_columns] = stored(d.trans_a, d.m, d.k);
     const auto [b_rows, b_columns] = stored(d.trans_b, d.k, d.n);

@@ -17,15 +17,15 @@ class Quantize : public BackendTest {
 
     // With all outputs, and with each one alone.
     void compare_outputs(QuantizeCase c) {
-        for (const bool turned : {false, true}) {
-            if (turned && c.to == DType::fp4_e2m1) {
+        for (const bool transposed : {false, true}) {
+            if (transposed && c.to == DType::fp4_e2m1) {
                 continue;
             }
-            c.with_transposed = turned;
+            c.with_transposed = transposed;
             c.with_codes = true;
             compare(c);
             c.with_stats = !c.with_stats;
-            c.with_codes = !turned;
+            c.with_codes = !transposed;
             compare(c);
         }
     }
@@ -189,19 +189,19 @@ TEST_P(Quantize, FollowsADelayedScale) {
     for (const Content content : kAllContents) {
         for (const int32_t updates : {0, 3, 4}) {
             for (const float multiply : {1.0F, 37.5F, 0x1p-20F, 0x1.fffffep+127F}) {
-                for (const bool turned : {false, true}) {
+                for (const bool transposed : {false, true}) {
                     QuantizeCase c;
                     c.source = make_array(DType::fp32, 130 * 70, content, 9);
                     c.rows = 130;
                     c.columns = 70;
-                    c.to = turned ? DType::fp8_e5m2 : DType::fp8_e4m3;
+                    c.to = transposed ? DType::fp8_e5m2 : DType::fp8_e4m3;
                     c.grid = kTensorScale;
                     c.policy = numerics::scale_policy(
-                        turned ? ScaleRule::current : ScaleRule::msamp, c.to);
+                        transposed ? ScaleRule::current : ScaleRule::msamp, c.to);
                     c.with_slot = true;
                     c.slot = {multiply, 0.25F, updates, 0};
                     c.warm_up = 4;
-                    c.with_transposed = turned;
+                    c.with_transposed = transposed;
                     compare(c);
                     c.warm_up = 0;
                     compare(c);

@@ -25,7 +25,7 @@ TEST(Progress, SleepsWhereNothingIsUnderWay) {
     }));
     for (int call = 1; call <= 200; ++call) {
         {
-            const comm::Progress::Turn turn(progress);
+            const comm::Progress::Lock lock(progress);
             is_in_call = true;
             std::this_thread::yield();
             is_in_call = false;
@@ -46,7 +46,7 @@ TEST(Progress, GivesWayToACallBetweenTwoSteps) {
         return comm::Advance::moved; // and it never ends
     }));
     for (int call = 0; call < 1000; ++call) {
-        const comm::Progress::Turn turn(progress);
+        const comm::Progress::Lock lock(progress);
         const int64_t before = steps;
         std::this_thread::yield();
         EXPECT_EQ(steps, before);

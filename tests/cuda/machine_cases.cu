@@ -58,11 +58,11 @@ MP_CASE amax_of_bf16(TensorRef source, uint32_t* result) {
 }
 
 MP_CASE codes_of_rows(CodesWork work) {
-    work.turned = false;
+    work.transposed = false;
     codes_thread(work, thread_index(), thread_count());
 }
 MP_CASE codes_turned(CodesWork work) {
-    work.turned = true;
+    work.transposed = true;
     codes_thread(work, thread_index(), thread_count());
 }
 

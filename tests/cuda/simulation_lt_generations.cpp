@@ -87,7 +87,7 @@ int32_t run_products(TestDevice& on, const Candidate& candidate) {
                     o.base.gelu = (bits & 4U) != 0;
                     o.base.trans_b = (bits & 8U) != 0;
                     o.grid_a = grid;
-                    o.grid_b = turned(grid, grid != kTensorScale);
+                    o.grid_b = transposed(grid, grid != kTensorScale);
                     const ScaledCase c = make_scaled(o);
                     Reason reason;
                     if (!candidate.supports(on.device(), c.gemm.desc, reason)) {

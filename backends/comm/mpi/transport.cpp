@@ -11,7 +11,7 @@
 namespace mp::comm {
 namespace {
 
-constexpr int32_t kSlots = 256;            // tags for collectives, used in turn
+constexpr int32_t kSlots = 256;            // tags for collectives, used round-robin
 constexpr int32_t kTags = kSlots + 1;      // and one for notices
 constexpr int64_t kYields = 2000;          // polls before it sleeps
 constexpr int64_t kLongestPauseNs = 20000; // MPI moves only while it is polled

@@ -25,7 +25,7 @@ class NcclRequest final : public TransportRequest {
 
     // What is in the caller's stream now comes first. At once: later it may be captured, or gone.
     Status mark_caller() noexcept;
-    // The steps that the order of the GPU takes in turn, the communicator ready.
+    // The steps that the order of the GPU takes one after another, the communicator ready.
     Status issue(const NcclRequest* before) noexcept; // gives it to NCCL, behind another one
     Status conclude() noexcept; // NCCL has put it into the stream: copies back, and a mark
     [[nodiscard]] NcclTransport& transport() const noexcept { return transport_; }

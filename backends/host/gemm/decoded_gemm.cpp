@@ -12,8 +12,8 @@ namespace {
 
 constexpr int64_t kHalf = 2;
 constexpr int64_t kFloat = sizeof(float);
-constexpr int64_t kRows = 16;    // that a thread takes at a time
-constexpr int64_t kTurned = 256; // factors of a row's blocks that are laid out at once
+constexpr int64_t kRows = 16;           // that a thread takes at a time
+constexpr int64_t kFactorsAtOnce = 256; // of a row's blocks, laid out by column
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
@@ -113,14 +113,14 @@ void DecodedGemm::decode_row(const DecodedOperand& operand, const void* codes, c
             {operand.dtype, from, operand.columns, factors + row / block_k_ * stride, to});
         return;
     }
-    float turned[kTurned];
-    for (int64_t column = 0; column < operand.columns; column += kTurned) {
-        const int64_t count = std::min(kTurned, operand.columns - column);
+    float by_column[kFactorsAtOnce];
+    for (int64_t column = 0; column < operand.columns; column += kFactorsAtOnce) {
+        const int64_t count = std::min(kFactorsAtOnce, operand.columns - column);
         for (int64_t i = 0; i < count; i += block_k_) {
-            std::fill(turned + i, turned + std::min(i + block_k_, count),
+            std::fill(by_column + i, by_column + std::min(i + block_k_, count),
                       factors[(column + i) / block_k_ * stride + row]);
         }
-        table_.decode({operand.dtype, from + column, count, turned, to + column * kHalf});
+        table_.decode({operand.dtype, from + column, count, by_column, to + column * kHalf});
     }
 }
 

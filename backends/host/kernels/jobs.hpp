@@ -77,7 +77,7 @@ struct QuantizeJob {
     bool is_finite; // the whole matrix is known to be
     bool counts;    // everything in the statistics, not the amax alone
     bool stream;    // the codes will not be read soon: write around the caches
-    // kQuantizeScratch bytes of the thread's, with blocks or turned codes; else null.
+    // kQuantizeScratch bytes of the thread's, with blocks or transposed codes; else null.
     void* scratch;
     // By column of the matrix, for an array that has a scale for each: raised by these elements; null: not asked for.
     uint32_t* column_amaxes;

@@ -11,9 +11,9 @@ namespace mp::backends::host::MP_ISA_NAMESPACE {
 inline constexpr int64_t kRowStrip = 4096; // blocks one row high, or as high as the matrix
 inline constexpr int64_t kTallStrip =
     4096; // others: whole rows of most matrices, which lie together
-inline constexpr int64_t kColumnsStrip = 512; // blocks one column wide
-inline constexpr int64_t kTurnedStrip = 4096; // where codes are turned
-inline constexpr int64_t kRaisedRows = 8;     // whose columns' amaxes are found together
+inline constexpr int64_t kColumnsStrip = 512;     // blocks one column wide
+inline constexpr int64_t kTransposedStrip = 4096; // where codes are transposed
+inline constexpr int64_t kRaisedRows = 8;         // whose columns' amaxes are found together
 
 // The factors of `blocks` blocks in a row from (row, column) on, by their amaxes; stores their scales where it is asked to.
 MP_ISA_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, int64_t column,
@@ -34,7 +34,7 @@ MP_ISA_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, in
     }
 }
 
-// Rows of blocks that are quantized together: where codes are turned, as many as fill a panel.
+// Rows of blocks that are quantized together: where codes are transposed, as many as fill a panel.
 MP_ISA_INLINE int64_t band_rows(const QuantizeJob& job) {
     const int64_t height = job.op->grid().block_rows;
     if (height == 0) {
@@ -51,7 +51,7 @@ MP_ISA_INLINE int64_t strip_columns(const QuantizeJob& job) {
         return job.columns;
     }
     const int64_t height = job.op->grid().block_rows;
-    int64_t most = job.op->sink.transposed != nullptr ? kTurnedStrip
+    int64_t most = job.op->sink.transposed != nullptr ? kTransposedStrip
                    : height <= 1                      ? kRowStrip
                    : width == 1                       ? kColumnsStrip
                                                       : kTallStrip;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codes of rows of blocks whose factors are known: straight to memory, or by panels that are turned.
+// The codes of rows of blocks whose factors are known: straight to memory, or by panels that are transposed.
 #pragma once
 
 #include "host/kernels/quantize_lookup.hpp"
@@ -226,7 +226,7 @@ MP_ISA_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& re
     }
 }
 
-// Panels of codes, each written as it is and turned.
+// Panels of codes, each written as it is and transposed.
 template <bool kColumns>
 MP_ISA_FUNCTION void quantize_panels(const QuantizeJob& job, const QuantizeRegion& region,
                                      numerics::QuantStats& stats) {
@@ -247,7 +247,7 @@ MP_ISA_FUNCTION void quantize_panels(const QuantizeJob& job, const QuantizeRegio
             }
             auto* to = static_cast<unsigned char*>(op.sink.transposed) +
                        (column * op.source.rows + row) * size;
-            store_turned(panel, size, rows, columns, {to, op.source.rows, job.stream});
+            store_transposed(panel, size, rows, columns, {to, op.source.rows, job.stream});
         }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A panel of codes, up to kPanelRows rows of kPanelBytes, turned into rows of the transposed matrix. 16 x 16
+// A panel of codes, up to kPanelRows rows of kPanelBytes, as rows of the transposed matrix. 16 x 16
 // bytes at a time by interleaving row i with row i + 8, four times.
 #pragma once
 
@@ -64,7 +64,8 @@ MP_ISA_INLINE void transpose_16x16(const unsigned char* from, int from_stride, u
 }
 
 // 64 rows and 16 columns of bytes, to 16 whole lines.
-MP_ISA_INLINE void store_turned_columns(const unsigned char* from, const TransposedPlace& place) {
+MP_ISA_INLINE void store_transposed_columns(const unsigned char* from,
+                                            const TransposedPlace& place) {
     alignas(64) unsigned char lines[16 * kPanelRows];
     for (int row = 0; row < kPanelRows; row += 16) {
         transpose_16x16(from + row * kPanelStride, kPanelStride, lines + row, kPanelRows);
@@ -81,8 +82,8 @@ MP_ISA_INLINE void store_turned_columns(const unsigned char* from, const Transpo
 
 // kSize bytes a code, one by one.
 template <int kSize>
-MP_ISA_INLINE void store_turned_slowly(const CodePanel& panel, int rows, int first_column,
-                                       int columns, const TransposedPlace& place) {
+MP_ISA_INLINE void store_transposed_slowly(const CodePanel& panel, int rows, int first_column,
+                                           int columns, const TransposedPlace& place) {
     for (int column = first_column; column < columns; ++column) {
         unsigned char* to = place.data + column * place.stride * kSize;
         const unsigned char* from = panel.bytes + column * kSize;
@@ -93,18 +94,18 @@ MP_ISA_INLINE void store_turned_slowly(const CodePanel& panel, int rows, int fir
 }
 
 // Rows 0 ... rows - 1 and columns 0 ... columns - 1 of the panel, whose codes have `size` bytes.
-MP_ISA_FUNCTION inline void store_turned(const CodePanel& panel, int size, int rows, int columns,
-                                         const TransposedPlace& place) {
+MP_ISA_FUNCTION inline void store_transposed(const CodePanel& panel, int size, int rows,
+                                             int columns, const TransposedPlace& place) {
     if (size == 2) {
-        store_turned_slowly<2>(panel, rows, 0, columns, place);
+        store_transposed_slowly<2>(panel, rows, 0, columns, place);
         return;
     }
     int done = 0;
     for (; rows == kPanelRows && done + 16 <= columns; done += 16) {
-        store_turned_columns(panel.bytes + done,
-                             {place.data + done * place.stride, place.stride, place.stream});
+        store_transposed_columns(panel.bytes + done,
+                                 {place.data + done * place.stride, place.stride, place.stream});
     }
-    store_turned_slowly<1>(panel, rows, done, columns, place);
+    store_transposed_slowly<1>(panel, rows, done, columns, place);
 }
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

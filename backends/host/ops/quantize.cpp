@@ -19,7 +19,7 @@ namespace {
 // One job has about so many elements.
 constexpr int64_t kQuantizeJob = 32768;
 
-// The same operation on one long row; none where blocks or turned codes end with a row.
+// The same operation on one long row; none where blocks or transposed codes end with a row.
 std::optional<QuantizeOne> as_one_row(const QuantizeOne& op) {
     const ScaleGrid& grid = op.grid();
     const bool ends_with_row = grid.block_rows != 1 || grid.block_columns == 0 ||
@@ -39,7 +39,7 @@ struct QuantizeCut {
     int64_t columns;
 };
 
-// Rows that belong together: of a block, or of a panel of turned codes.
+// Rows that belong together: of a block, or of a panel of transposed codes.
 int64_t quantize_band(const QuantizeOne& op) {
     const int64_t height = op.grid().is_one() ? 1 : op.grid().block_rows;
     if (height == 0) {

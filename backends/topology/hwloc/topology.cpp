@@ -12,7 +12,7 @@ namespace mp::topology {
 namespace {
 
 // Read once for the process, for which a machine stays what it is. It takes milliseconds and opens a hundred files, and
-// hwloc runs this thread on every CPU in turn, which waits where others work.
+// hwloc runs this thread on one CPU after another, which waits where others work.
 hwloc_topology_t loaded_topology() noexcept {
     static const hwloc_topology_t topology = [] {
         hwloc_topology_t made = nullptr;

@@ -22,7 +22,7 @@ struct Tracking {
 // One array that is written.
 struct ArraySink {
     ArrayRef codes;              // data null: only `transposed` is wanted
-    void* transposed = nullptr;  // the same codes turned, columns x rows; may be null
+    void* transposed = nullptr;  // the same codes transposed, columns x rows; may be null
     numerics::Rounding rounding; // Purpose::cast
     Tracking tracking;
     // Stands for the numbers' own amax where their scale is chosen (grid: one scale for all; no slot): what is larger

@@ -8,15 +8,16 @@ namespace {
 // Every code is in its place.
 void compare(const CodesCase& c) {
     SCOPED_TRACE(std::to_string(c.rows) + " x " + std::to_string(c.columns) +
-                 (c.turned ? ", turned" : "") + ", gap " + std::to_string(c.gap) + ", offset " +
-                 std::to_string(c.offset));
+                 (c.transposed ? ", transposed" : "") + ", gap " + std::to_string(c.gap) +
+                 ", offset " + std::to_string(c.offset));
     const test::HostArray source = codes_source(c);
     const test::HostArray result = arrange(c, source);
     (void)expect_no_fault();
     for (int64_t row = 0; row < c.padded_rows(); ++row) {
         for (int64_t column = 0; column < c.padded_columns(); ++column) {
             const bool is_there = row < c.rows && column < c.columns;
-            const int64_t from = c.turned ? column * c.stride() + row : row * c.stride() + column;
+            const int64_t from =
+                c.transposed ? column * c.stride() + row : row * c.stride() + column;
             ASSERT_EQ(result.code(row * c.padded_columns() + column),
                       is_there ? source.code(from) : 0U)
                 << row << ", " << column;
@@ -27,7 +28,7 @@ void compare(const CodesCase& c) {
 class BlocksCodes : public BlocksTest {};
 
 TEST_F(BlocksCodes, RowsAndColumnsOfEverySize) {
-    for (const bool turned : {false, true}) {
+    for (const bool transposed : {false, true}) {
         for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1},
                                             {3, 15},
                                             {4, 16},
@@ -35,9 +36,9 @@ TEST_F(BlocksCodes, RowsAndColumnsOfEverySize) {
                                             {17, 33},
                                             {64, 160},
                                             {65, 129}}) {
-            compare({rows, columns, turned});
-            compare({rows, columns, turned, 3, 1, 2});
-            compare({rows, columns, turned, 4, 4, 16 - rows % 16});
+            compare({rows, columns, transposed});
+            compare({rows, columns, transposed, 3, 1, 2});
+            compare({rows, columns, transposed, 4, 4, 16 - rows % 16});
         }
     }
 }

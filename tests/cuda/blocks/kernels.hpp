@@ -86,13 +86,13 @@ inline float amax(test::TestDevice& on, const Candidate& candidate, const test::
 struct CodesCase {
     int64_t rows = 0;
     int64_t columns = 0;
-    bool turned = false;
+    bool transposed = false;
     int64_t gap = 0;    // codes between rows of the source
     int64_t offset = 0; // of the source from an aligned address
     int64_t more_rows = 0;
 
-    [[nodiscard]] int64_t lines() const { return turned ? columns : rows; } // of the source
-    [[nodiscard]] int64_t stride() const { return (turned ? rows : columns) + gap; }
+    [[nodiscard]] int64_t lines() const { return transposed ? columns : rows; } // of the source
+    [[nodiscard]] int64_t stride() const { return (transposed ? rows : columns) + gap; }
     [[nodiscard]] int64_t padded_rows() const { return rows + more_rows; }
     [[nodiscard]] int64_t padded_columns() const { return (columns + 15) / 16 * 16; }
 };
@@ -112,7 +112,7 @@ inline test::HostArray arrange(const CodesCase& c, const test::HostArray& source
     backends::cuda::CodesWork work;
     work.source = static_cast<const uint8_t*>(codes.data());
     work.stride = c.stride();
-    work.turned = c.turned;
+    work.transposed = c.transposed;
     work.rows = c.rows;
     work.columns = c.columns;
     work.destination = static_cast<uint8_t*>(arranged.data());

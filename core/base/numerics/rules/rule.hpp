@@ -99,7 +99,7 @@ struct GroupHyper {
     double eps = 0.0;
     double weight_decay = 0.0;
     RuleId rule = RuleId::adamw;
-    bool maximize = false;       // the gradient's sign is turned
+    bool maximize = false;       // the gradient's sign is flipped
     bool bias_correction = true; // without: both corrections are 1
     bool enabled = true;         // a group that is off takes no step, and its count stays
     // Instead of lr, in the device's memory, where the caller may change it between steps.
