@@ -156,7 +156,7 @@ Status CudaDevice::copy(Queue& queue, void* destination, const void* source, std
     auto& cuda_queue = static_cast<CudaQueue&>(queue);
     cudaStream_t stream = cuda_queue.stream();
     switch (kind) {
-    // In a graph these two would be repeated, from a slot that holds something else by then, and into memory that may
+    // In a graph these two would be repeated, from a buffer that holds something else by then, and into memory that may
     // be gone.
     case CopyKind::host_to_device:
         if (Status status = cuda_queue.refuse_capture("cuda: values are to be copied from the host "

@@ -15,9 +15,9 @@ void StagingRing::close() noexcept {
             event = nullptr;
         }
     }
-    if (slots_ != nullptr) {
-        (void)cudaFreeHost(slots_);
-        slots_ = nullptr;
+    if (buffers_ != nullptr) {
+        (void)cudaFreeHost(buffers_);
+        buffers_ = nullptr;
     }
 }
 
@@ -32,42 +32,43 @@ Status StagingRing::make_ready() noexcept {
             }
         }
     }
-    if (slots_ == nullptr) {
+    if (buffers_ == nullptr) {
         void* memory = nullptr;
-        const cudaError_t error = cudaHostAlloc(&memory, kSlots * kSlotBytes, cudaHostAllocDefault);
+        const cudaError_t error =
+            cudaHostAlloc(&memory, kBuffers * kBufferBytes, cudaHostAllocDefault);
         if (error != cudaSuccess) {
             return cuda_status(error, "allocating pinned memory for copies");
         }
-        slots_ = static_cast<unsigned char*>(memory);
+        buffers_ = static_cast<unsigned char*>(memory);
     }
     return {};
 }
 
-Status StagingRing::copy_slot(cudaStream_t stream, void* destination, const void* source,
-                              std::size_t bytes) noexcept {
+Status StagingRing::copy_through_buffer(cudaStream_t stream, void* destination, const void* source,
+                                        std::size_t bytes) noexcept {
     cudaEvent_t copied = copied_[next_];
-    unsigned char* slot = slots_ + static_cast<std::size_t>(next_) * kSlotBytes;
+    unsigned char* buffer = buffers_ + static_cast<std::size_t>(next_) * kBufferBytes;
     // Returns at once for an event that was never recorded.
     if (const cudaError_t error = cudaEventSynchronize(copied); error != cudaSuccess) {
         return cuda_status(error, "waiting for an earlier copy to the device");
     }
-    std::memcpy(slot, source, bytes);
+    std::memcpy(buffer, source, bytes);
     if (const cudaError_t error =
-            cudaMemcpyAsync(destination, slot, bytes, cudaMemcpyHostToDevice, stream);
+            cudaMemcpyAsync(destination, buffer, bytes, cudaMemcpyHostToDevice, stream);
         error != cudaSuccess) {
         return cuda_status(error, "copying to the device");
     }
     if (const cudaError_t error = cudaEventRecord(copied, stream); error != cudaSuccess) {
-        (void)cudaStreamSynchronize(stream); // nothing else tells when the slot is free
+        (void)cudaStreamSynchronize(stream); // nothing else tells when the buffer is free
         return cuda_status(error, "recording an event");
     }
-    next_ = (next_ + 1) % kSlots;
+    next_ = (next_ + 1) % kBuffers;
     return {};
 }
 
 Status StagingRing::copy(cudaStream_t stream, void* destination, const void* source,
                          std::size_t bytes) noexcept {
-    if (bytes > kSlots * kSlotBytes) {
+    if (bytes > kBuffers * kBufferBytes) {
         const cudaError_t error =
             cudaMemcpyAsync(destination, source, bytes, cudaMemcpyHostToDevice, stream);
         const cudaError_t waited = cudaStreamSynchronize(stream);
@@ -79,9 +80,10 @@ Status StagingRing::copy(cudaStream_t stream, void* destination, const void* sou
     }
     auto* to = static_cast<unsigned char*>(destination);
     const auto* from = static_cast<const unsigned char*>(source);
-    for (std::size_t done = 0; done < bytes; done += kSlotBytes) {
-        const std::size_t part = bytes - done < kSlotBytes ? bytes - done : kSlotBytes;
-        if (Status status = copy_slot(stream, to + done, from + done, part); !status.ok()) {
+    for (std::size_t done = 0; done < bytes; done += kBufferBytes) {
+        const std::size_t part = bytes - done < kBufferBytes ? bytes - done : kBufferBytes;
+        if (Status status = copy_through_buffer(stream, to + done, from + done, part);
+            !status.ok()) {
             return status;
         }
     }

@@ -3,7 +3,7 @@
 //
 // cudaMemcpyAsync alone does not promise that: from pinned memory it returns at once, and from
 // pageable memory too on systems whose devices read it directly (CUDA programming guide, "API
-// synchronization behavior"). So small copies go through pinned slots of our own, and do not wait
+// synchronization behavior"). So small copies go through pinned buffers of our own, and do not wait
 // for the stream; larger ones wait until the stream has done them. Memory that core pinned needs neither: core waits before it
 // uses it again.
 #pragma once
@@ -34,16 +34,16 @@ class StagingRing {
                 std::size_t bytes) noexcept;
 
   private:
-    static constexpr int32_t kSlots = 8;
-    static constexpr std::size_t kSlotBytes = std::size_t{64} << 10;
+    static constexpr int32_t kBuffers = 8;
+    static constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 
     Status make_ready() noexcept;
-    Status copy_slot(cudaStream_t stream, void* destination, const void* source,
-                     std::size_t bytes) noexcept;
+    Status copy_through_buffer(cudaStream_t stream, void* destination, const void* source,
+                               std::size_t bytes) noexcept;
 
     std::mutex mutex_;
-    unsigned char* slots_ = nullptr;
-    cudaEvent_t copied_[kSlots] = {}; // reached when the slot may be filled again
+    unsigned char* buffers_ = nullptr;
+    cudaEvent_t copied_[kBuffers] = {}; // reached when the buffer may be filled again
     int32_t next_ = 0;
 };
 

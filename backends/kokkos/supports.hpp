@@ -72,7 +72,7 @@ inline bool suits_kernels(const Sink& sink, const ArrayRef& codes, Reason& reaso
         return false;
     }
     const bool needs_amax =
-        grid.is_one() && codes.amax == nullptr && sink.tracking.slot == nullptr &&
+        grid.is_one() && codes.amax == nullptr && sink.tracking.delayed == nullptr &&
         sink.given_amax == nullptr &&
         (grid.dtype != DType::fp32 || codes.format.policy.rule == numerics::ScaleRule::msamp);
     if (needs_amax) {

@@ -9,8 +9,8 @@ namespace {
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& desc) noexcept {
     const auto& op = static_cast<const DelayedUpdateDesc&>(desc);
-    for (int64_t i = 0; i < op.slot_count; ++i) {
-        numerics::update_delayed(op.slots[i], op.histories + i * op.rule.history_len, op.rule);
+    for (int64_t i = 0; i < op.state_count; ++i) {
+        numerics::update_delayed(op.states[i], op.histories + i * op.rule.history_len, op.rule);
     }
     return {};
 }

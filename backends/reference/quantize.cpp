@@ -40,15 +40,15 @@ float amax_of(const QuantizeOne& op, const BlockExtent& block) {
     return numerics::float_from_bits(largest);
 }
 
-// By the slot once its warm-up is over, else by the block's amax.
+// By the delayed scale once its warm-up is over, else by the block's amax.
 BlockScale scale_of(const QuantizeOne& op, const BlockExtent& block, int64_t index,
                     float tensor_amax) {
-    if (op.sink.tracking.slot != nullptr &&
-        op.sink.tracking.slot->updates >= op.sink.tracking.warm_up) {
-        return {op.sink.tracking.slot->multiply, 1.0F / op.sink.tracking.slot->multiply};
+    if (op.sink.tracking.delayed != nullptr &&
+        op.sink.tracking.delayed->updates >= op.sink.tracking.warm_up) {
+        return {op.sink.tracking.delayed->multiply, 1.0F / op.sink.tracking.delayed->multiply};
     }
-    const float previous = op.sink.tracking.slot != nullptr
-                               ? 1.0F / op.sink.tracking.slot->multiply
+    const float previous = op.sink.tracking.delayed != nullptr
+                               ? 1.0F / op.sink.tracking.delayed->multiply
                                : numerics::previous_scale(op.policy().rule, op.grid().dtype,
                                                           op.sink.codes.scale_inv, index);
     const float amax = op.sink.given_amax != nullptr ? numerics::given_magnitude(op.sink.given_amax)

@@ -34,11 +34,11 @@ mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operan
     info.non_finite = state.stats.non_finite;
     info.amax = static_cast<double>(numerics::float_from_bits(state.stats.amax_bits));
     if (!state.history.empty()) {
-        info.scale_inv = 1.0 / static_cast<double>(state.slot.multiply);
+        info.scale_inv = 1.0 / static_cast<double>(state.delayed.multiply);
         info.history_amax =
             static_cast<double>(*std::max_element(state.history.begin(), state.history.end()));
         info.history_len = static_cast<int32_t>(state.history.size());
-        info.updates = state.slot.updates;
+        info.updates = state.delayed.updates;
     }
     return info;
 }

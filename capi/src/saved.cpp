@@ -220,11 +220,11 @@ mp_status mp_linear_get_multiply_tensor(const mp_linear* linear, int32_t operand
         const std::shared_ptr<LinearObject> owner = object_of(linear, "linear");
         const linear::Linear& layer = owner->layer;
         const Tracking tracking = layer.scaling().tracking(operand_of(operand), false);
-        if (tracking.slot == nullptr) {
+        if (tracking.delayed == nullptr) {
             fail(Code::bad_state,
                  "linear: %s has no delayed scale; its scale follows from each tensor itself",
                  recipe::operand_name(operand_of(operand)));
         }
-        *out = device_number(layer.context(), owner, &tracking.slot->multiply);
+        *out = device_number(layer.context(), owner, &tracking.delayed->multiply);
     });
 }

@@ -34,7 +34,7 @@ void pack_codes(Stream& stream, const TensorRef& source, const Format& format, v
                   1,
                   source.count};
     sink.rounding = options.rounding;
-    sink.tracking.slot = options.slot;
+    sink.tracking.delayed = options.agreed;
     quant::quantize_matrix(stream, plain_array(source), sink);
 }
 

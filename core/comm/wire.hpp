@@ -90,7 +90,7 @@ void check_rounding(const numerics::Rounding& rounding, const char* what);
 
 struct PackOptions {
     numerics::Rounding rounding; // of the source's first element
-    numerics::DelayedSlot* slot =
+    numerics::DelayedState* agreed =
         nullptr; // a scale that all ranks have agreed on; WireScale::tensor
 };
 

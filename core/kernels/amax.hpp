@@ -8,13 +8,13 @@
 
 namespace mp::kernels {
 
-// A slot of delayed scaling, if there is one. Whether it is warm only the device knows.
-struct SlotWarmth {
-    const numerics::DelayedSlot* slot = nullptr;
+// The state of delayed scaling, if there is one. Whether it is warm only the device knows.
+struct DelayedWarmth {
+    const numerics::DelayedState* state = nullptr;
     int32_t warm_up = 0;
 
     [[nodiscard]] KOKKOS_INLINE_FUNCTION bool is_warm() const {
-        return slot != nullptr && slot->updates >= warm_up;
+        return state != nullptr && state->updates >= warm_up;
     }
 };
 
@@ -42,10 +42,10 @@ template <class Exec> struct AmaxTeams {
     TensorRef source;
     float* result;
     const uint32_t* skip;
-    SlotWarmth slot;
+    DelayedWarmth warmth;
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
-        if ((skip != nullptr && *skip != 0) || slot.is_warm()) {
+        if ((skip != nullptr && *skip != 0) || warmth.is_warm()) {
             return;
         }
         auto& shared = *static_cast<uint32_t*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
@@ -70,14 +70,15 @@ template <class Exec> struct AmaxTeams {
     }
 };
 
-// Where the slot is warm nobody asks for the amax: the source is not read, and the result is as for no elements.
-template <class Exec> void amax(const Exec& exec, const AmaxDesc& op, const SlotWarmth& slot = {}) {
+// Where the state is warm nobody asks for the amax: the source is not read, and the result is as for no elements.
+template <class Exec>
+void amax(const Exec& exec, const AmaxDesc& op, const DelayedWarmth& warmth = {}) {
     using Teams = AmaxTeams<Exec>;
     if (!op.accumulate) {
         for_each(exec, "mp::clear_amax", 1, ClearAmax{op.result, op.skip});
     }
     for_each_team(exec, "mp::amax", divide_up(op.source.count, Teams::kPiece), Teams::kThreads,
-                  Teams::kScratch, Teams{op.source, op.result, op.skip, slot});
+                  Teams::kScratch, Teams{op.source, op.result, op.skip, warmth});
 }
 
 } // namespace mp::kernels

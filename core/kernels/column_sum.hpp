@@ -43,11 +43,11 @@ template <class Exec> struct ColumnSumTeams {
         const int columns = static_cast<int>(left < kColumns ? left : kColumns);
         for_each_in_team(team, columns, [&](int column) { totals[column] = 0.0F; });
         for (int64_t first = 0; first < op.rows; first += kBlocks * kColumnSumBlock) {
-            for_each_in_team(team, kThreads, [&](int slot) {
-                const int column = slot % kColumns;
-                const int64_t row = first + slot / kColumns * kColumnSumBlock;
+            for_each_in_team(team, kThreads, [&](int item) {
+                const int column = item % kColumns;
+                const int64_t row = first + item / kColumns * kColumnSumBlock;
                 if (column < columns && row < op.rows) {
-                    sums[slot] = sum_block(row, first_column + column);
+                    sums[item] = sum_block(row, first_column + column);
                 }
             });
             team.team_barrier();

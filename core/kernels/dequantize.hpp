@@ -57,12 +57,12 @@ struct DelayedUpdates {
     DelayedUpdateDesc op;
 
     KOKKOS_INLINE_FUNCTION void operator()(int64_t i) const {
-        numerics::update_delayed(op.slots[i], op.histories + i * op.rule.history_len, op.rule);
+        numerics::update_delayed(op.states[i], op.histories + i * op.rule.history_len, op.rule);
     }
 };
 
 template <class Exec> void delayed_update(const Exec& exec, const DelayedUpdateDesc& op) {
-    for_each(exec, "mp::delayed_update", op.slot_count, DelayedUpdates{op});
+    for_each(exec, "mp::delayed_update", op.state_count, DelayedUpdates{op});
 }
 
 } // namespace mp::kernels

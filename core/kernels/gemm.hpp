@@ -12,9 +12,9 @@ namespace mp::kernels {
 // A team computes kSide x kSide elements from tiles of the operands in its scratch memory.
 template <class Exec> struct GemmTeams {
     static constexpr int kSide = 16;
-    static constexpr int kSlots = kSide * kSide;
-    static constexpr int kThreads = kSlots;
-    static constexpr std::size_t kScratch = 4 * kSlots * sizeof(float);
+    static constexpr int kTileElements = kSide * kSide;
+    static constexpr int kThreads = kTileElements;
+    static constexpr std::size_t kScratch = 4 * kTileElements * sizeof(float);
 
     GemmDesc op;
     GemmBuffers buffers;
@@ -59,22 +59,22 @@ template <class Exec> struct GemmTeams {
     KOKKOS_INLINE_FUNCTION void load_a(const TeamOf<Exec>& team, float* tile, int64_t batch,
                                        int64_t first_row, int64_t first_k) const {
         visit_array(a(), [&](const auto& array) MP_INLINED {
-            for_each_in_team(team, kSlots, [&](int slot) {
-                const int64_t row = first_row + slot / kSide;
-                const int64_t k = first_k + slot % kSide;
+            for_each_in_team(team, kTileElements, [&](int item) {
+                const int64_t row = first_row + item / kSide;
+                const int64_t k = first_k + item % kSide;
                 const int64_t at = op.trans_a ? k * op.lda + row : row * op.lda + k;
-                tile[slot] = row < op.m && k < op.k ? array(batch * op.batch_stride_a + at) : 0.0F;
+                tile[item] = row < op.m && k < op.k ? array(batch * op.batch_stride_a + at) : 0.0F;
             });
         });
     }
     KOKKOS_INLINE_FUNCTION void load_b(const TeamOf<Exec>& team, float* tile, int64_t batch,
                                        int64_t first_k, int64_t first_column) const {
         visit_array(b(), [&](const auto& array) MP_INLINED {
-            for_each_in_team(team, kSlots, [&](int slot) {
-                const int64_t k = first_k + slot / kSide;
-                const int64_t column = first_column + slot % kSide;
+            for_each_in_team(team, kTileElements, [&](int item) {
+                const int64_t k = first_k + item / kSide;
+                const int64_t column = first_column + item % kSide;
                 const int64_t at = op.trans_b ? column * op.ldb + k : k * op.ldb + column;
-                tile[slot] =
+                tile[item] =
                     column < op.n && k < op.k ? array(batch * op.batch_stride_b + at) : 0.0F;
             });
         });
@@ -129,35 +129,35 @@ template <class Exec> struct GemmTeams {
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
         auto* tile_a = static_cast<float*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
-        float* tile_b = tile_a + kSlots;
-        auto* sums = reinterpret_cast<Sums*>(tile_b + kSlots);
+        float* tile_b = tile_a + kTileElements;
+        auto* sums = reinterpret_cast<Sums*>(tile_b + kTileElements);
         const int64_t tile = team.league_rank();
         const int64_t first_row = tile % row_tiles * kSide;
         const int64_t first_column = tile / row_tiles % column_tiles * kSide;
         const int64_t batch = tile / row_tiles / column_tiles;
         const int64_t block_k = scale_block_k(op);
-        for_each_in_team(team, kSlots, [&](int slot) { sums[slot] = {0.0F, 0.0F}; });
+        for_each_in_team(team, kTileElements, [&](int item) { sums[item] = {0.0F, 0.0F}; });
         for (int64_t first = 0; first < op.k; first += kSide) {
             load_a(team, tile_a, batch, first_row, first);
             load_b(team, tile_b, batch, first, first_column);
             team.team_barrier();
-            for_each_in_team(team, kSlots, [&](int slot) {
-                const int x = slot % kSide;
-                const int y = slot / kSide;
-                Sums so_far = sums[slot]; // in registers
+            for_each_in_team(team, kTileElements, [&](int item) {
+                const int x = item % kSide;
+                const int y = item / kSide;
+                Sums so_far = sums[item]; // in registers
                 multiply(tile_a + y * kSide, tile_b + x, first_row + y, first_column + x, first,
                          block_k, so_far);
-                sums[slot] = so_far;
+                sums[item] = so_far;
             });
             team.team_barrier();
         }
-        for_each_in_team(team, kSlots, [&](int slot) {
-            const int64_t row = first_row + slot / kSide;
-            const int64_t column = first_column + slot % kSide;
-            float total = sums[slot].total;
+        for_each_in_team(team, kTileElements, [&](int item) {
+            const int64_t row = first_row + item / kSide;
+            const int64_t column = first_column + item % kSide;
+            float total = sums[item].total;
             if (block_k == 0) {
                 total =
-                    has_scales(op) ? scaled(row, column, 0, sums[slot].block) : sums[slot].block;
+                    has_scales(op) ? scaled(row, column, 0, sums[item].block) : sums[item].block;
             }
             if (row < op.m && column < op.n) {
                 finish(batch, row, column, total);

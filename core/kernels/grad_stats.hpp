@@ -8,12 +8,12 @@
 
 namespace mp::kernels {
 
-// A team sums one chunk, in kSlots sums: one for each lane of each block.
+// A team sums one chunk, in kSums sums: one for each lane of each block.
 template <class Exec> struct GradStatsTeams {
     static constexpr int kLanes = static_cast<int>(kStatsLanes);
-    static constexpr int kSlots = static_cast<int>(kChunkElements / kStatsBlock) * kLanes;
-    static constexpr int kThreads = kSlots;
-    static constexpr std::size_t kScratch = kSlots * sizeof(double);
+    static constexpr int kSums = static_cast<int>(kChunkElements / kStatsBlock) * kLanes;
+    static constexpr int kThreads = kSums;
+    static constexpr std::size_t kScratch = kSums * sizeof(double);
 
     SegmentTable table;
     double* chunk_sums;
@@ -37,16 +37,16 @@ template <class Exec> struct GradStatsTeams {
         auto* sums = static_cast<double*>(team.team_shmem().get_shmem(std::size_t{kScratch}));
         const Chunk chunk = table.chunks[team.league_rank()];
         const UpdateSegment& segment = table.segments[chunk.segment];
-        for_each_in_team(team, kSlots, [&](int slot) {
-            sums[slot] =
-                sum_lane(segment, chunk.start + slot / kLanes * kStatsBlock, slot % kLanes);
+        for_each_in_team(team, kSums, [&](int item) {
+            sums[item] =
+                sum_lane(segment, chunk.start + item / kLanes * kStatsBlock, item % kLanes);
         });
         // Lanes first, then blocks: neighbours at distance 1, 2, 4, ... are both trees in one.
-        for (int distance = 1; distance < kSlots; distance *= 2) {
+        for (int distance = 1; distance < kSums; distance *= 2) {
             team.team_barrier();
-            for_each_in_team(team, kSlots, [&](int slot) {
-                if (slot % (2 * distance) == 0) {
-                    sums[slot] += sums[slot + distance];
+            for_each_in_team(team, kSums, [&](int item) {
+                if (item % (2 * distance) == 0) {
+                    sums[item] += sums[item + distance];
                 }
             });
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize as Kokkos kernels: a team for each block, or for each block of elements of a matrix with one scale. The scale of a
 // whole matrix is found by kernels of their own before and after, so that nobody waits for the device. Only the device knows
-// whether a slot is warm; if so, the one that looks for the amax ends at once.
+// whether a delayed scale is warm; if so, the one that looks for the amax ends at once.
 #pragma once
 
 #include "kernels/amax.hpp"
@@ -19,7 +19,7 @@ struct QuantizeParts {
         : source(one.source.elements()), rows(one.source.rows), columns(one.source.columns),
           dtype(one.code_type()), codes(one.sink.codes.data), codes_transposed(one.sink.transposed),
           grid(one.grid()), scale_inv(one.sink.codes.scale_inv), policy(one.policy()),
-          slot(one.sink.tracking.slot), slot_amax(one.sink.tracking.amax),
+          delayed(one.sink.tracking.delayed), delayed_amax(one.sink.tracking.amax),
           warm_up(one.sink.tracking.warm_up), amax(one.sink.codes.amax),
           stats(one.sink.tracking.stats), given_amax(one.sink.given_amax),
           rounding(one.sink.rounding) {}
@@ -32,8 +32,8 @@ struct QuantizeParts {
     ScaleGrid grid;
     void* scale_inv;
     numerics::ScalePolicy policy;
-    numerics::DelayedSlot* slot;
-    float* slot_amax;
+    numerics::DelayedState* delayed;
+    float* delayed_amax;
     int32_t warm_up;
     float* amax;
     numerics::QuantStats* stats;
@@ -53,22 +53,22 @@ struct MatrixScale {
     QuantizeParts op;
     const float* amax;
 
-    [[nodiscard]] KOKKOS_INLINE_FUNCTION bool follows_slot() const {
-        return SlotWarmth{op.slot, op.warm_up}.is_warm();
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION bool uses_delayed_scale() const {
+        return DelayedWarmth{op.delayed, op.warm_up}.is_warm();
     }
     [[nodiscard]] KOKKOS_INLINE_FUNCTION numerics::BlockScale find() const {
-        if (follows_slot()) {
-            return {op.slot->multiply, 1.0F / op.slot->multiply};
+        if (uses_delayed_scale()) {
+            return {op.delayed->multiply, 1.0F / op.delayed->multiply};
         }
         const float from =
-            op.slot != nullptr
-                ? 1.0F / op.slot->multiply
+            op.delayed != nullptr
+                ? 1.0F / op.delayed->multiply
                 : numerics::previous_scale(op.policy.rule, op.grid.dtype, op.scale_inv, 0);
         const float chosen = numerics::given_magnitude(amax);
         return numerics::block_scale(op.policy, chosen, from, chosen);
     }
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float multiply() const {
-        if (op.policy.rule == numerics::ScaleRule::msamp && !follows_slot()) {
+        if (op.policy.rule == numerics::ScaleRule::msamp && !uses_delayed_scale()) {
             return 1.0F / numerics::load_as_float(op.grid.dtype, op.scale_inv, 0);
         }
         return find().multiply;
@@ -257,8 +257,8 @@ template <class Exec> struct QuantizeTeams {
         if (gathers_amax) {
             Kokkos::atomic_max(reinterpret_cast<uint32_t*>(scale.op.amax), shared.largest);
         }
-        if (scale.op.slot_amax != nullptr) {
-            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(scale.op.slot_amax), shared.largest);
+        if (scale.op.delayed_amax != nullptr) {
+            Kokkos::atomic_max(reinterpret_cast<uint32_t*>(scale.op.delayed_amax), shared.largest);
         }
         if (scale.op.stats != nullptr) {
             int64_t* to[4] = {&scale.op.stats->elements, &scale.op.stats->saturated,
@@ -301,7 +301,7 @@ template <class Exec> void quantize_one(const Exec& exec, const QuantizeParts& o
     using Teams = QuantizeTeams<Exec>;
     const bool is_one = op.grid.is_one();
     const bool may_follow_amax =
-        is_one && op.given_amax == nullptr && (op.slot == nullptr || op.warm_up > 0);
+        is_one && op.given_amax == nullptr && (op.delayed == nullptr || op.warm_up > 0);
     const bool is_nvfp4 = op.policy.rule == numerics::ScaleRule::nvfp4;
     const MatrixScale scale{op, op.given_amax != nullptr ? op.given_amax : amax_place(op)};
     const bool finds_amax = may_follow_amax || is_nvfp4;
@@ -309,7 +309,7 @@ template <class Exec> void quantize_one(const Exec& exec, const QuantizeParts& o
         AmaxDesc find{};
         find.source = op.source;
         find.result = amax_place(op);
-        amax(exec, find, {op.slot, op.warm_up});
+        amax(exec, find, {op.delayed, op.warm_up});
     } else if (op.amax != nullptr || finds_amax) {
         for_each(exec, "mp::clear_amax", 1, ClearAmax{amax_place(op), nullptr});
     }
@@ -318,7 +318,7 @@ template <class Exec> void quantize_one(const Exec& exec, const QuantizeParts& o
         for_each(exec, "mp::quantize_scale", 1, scale);
     }
     const Teams teams{scale, op.rounding.key(), is_one,
-                      op.amax != nullptr && (!finds_amax || op.slot != nullptr)};
+                      op.amax != nullptr && (!finds_amax || op.delayed != nullptr)};
     const int64_t count =
         is_one ? divide_up(op.source.count, Teams::kPiece) : op.grid.count(op.rows, op.columns);
     const int64_t size = is_one || count == 0 ? Teams::kPiece : op.source.count / count;

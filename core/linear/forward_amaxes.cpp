@@ -38,7 +38,7 @@ void count_codes(Stream& stream, const Tracking& tracking, const Tensor& codes) 
 }
 
 ForwardAmaxes::ForwardAmaxes(Stream& stream, const ScalingState& state) {
-    if (state.slots() != nullptr) {
+    if (state.delayed() != nullptr) {
         cells_ = stream.allocate(sizeof(Cells));
         stream.zero(cells_.data(), cells_.bytes());
     }

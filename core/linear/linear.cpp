@@ -131,7 +131,7 @@ void Linear::note_gradient(bool accumulates) {
 
 // Micro-batches that add their gradients all meet the weight of the first. After an optimizer's step it is another.
 const char* Linear::forgotten_end_step() {
-    const bool matters = options_.cache_weight || scaling_.slots() != nullptr;
+    const bool matters = options_.cache_weight || scaling_.delayed() != nullptr;
     if (!matters || has_warned_) {
         return nullptr;
     }

@@ -8,7 +8,7 @@
 
 namespace mp::linear {
 
-using numerics::DelayedSlot;
+using numerics::DelayedState;
 
 static_assert(static_cast<int32_t>(recipe::Operand::input) == 0 &&
               static_cast<int32_t>(recipe::Operand::weight) == 1);
@@ -31,25 +31,25 @@ RankAmaxes::RankAmaxes(std::span<Linear* const> layers) : all_(layers.begin(), l
             layers_.push_back(layer);
         }
     }
-    slots_.resize(layers_.size() * kOperands);
-    bits_.resize(slots_.size());
+    states_.resize(layers_.size() * kOperands);
+    bits_.resize(states_.size());
 }
 
-void RankAmaxes::copy_slots(Stream& stream, CopyKind kind) {
+void RankAmaxes::copy_states(Stream& stream, CopyKind kind) {
     const bool is_read = kind == CopyKind::device_to_host;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-        DelayedSlot* near = &slots_[i * kOperands];
-        DelayedSlot* device = layers_[i]->scaling().slots();
+        DelayedState* near = &states_[i * kOperands];
+        DelayedState* device = layers_[i]->scaling().delayed();
         stream.copy(is_read ? near : device, is_read ? device : near,
-                    kOperands * sizeof(DelayedSlot), kind);
+                    kOperands * sizeof(DelayedState), kind);
     }
     stream.sync();
 }
 
 void RankAmaxes::read(Stream& stream) {
-    copy_slots(stream, CopyKind::device_to_host);
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-        bits_[i] = numerics::bits_from_float(slots_[i].amax);
+    copy_states(stream, CopyKind::device_to_host);
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+        bits_[i] = numerics::bits_from_float(states_[i].amax);
     }
     const bool trains = is_training(all_);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -63,10 +63,10 @@ void RankAmaxes::read(Stream& stream) {
 }
 
 void RankAmaxes::write(Stream& stream) {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-        slots_[i].amax = numerics::float_from_bits(bits_[i]);
+    for (std::size_t i = 0; i < states_.size(); ++i) {
+        states_[i].amax = numerics::float_from_bits(bits_[i]);
     }
-    copy_slots(stream, CopyKind::host_to_device);
+    copy_states(stream, CopyKind::host_to_device);
 }
 
 void reduce_amaxes(Stream& stream, comm::Communicator& comm, std::span<Linear* const> layers) {

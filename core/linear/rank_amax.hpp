@@ -31,11 +31,11 @@ class RankAmaxes {
     void write(Stream& stream);
 
   private:
-    void copy_slots(Stream& stream, CopyKind kind);
+    void copy_states(Stream& stream, CopyKind kind);
 
     std::vector<Linear*> all_;
-    std::vector<Linear*> layers_;              // of them, those that exchange
-    std::vector<numerics::DelayedSlot> slots_; // of these, on the host
+    std::vector<Linear*> layers_;                // of them, those that exchange
+    std::vector<numerics::DelayedState> states_; // of these, on the host
     std::vector<uint32_t> bits_;
 };
 

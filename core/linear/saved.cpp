@@ -56,15 +56,15 @@ void Saved::drop_under(const Tensor& written, const Format& format, int64_t colu
 }
 
 void Saved::remember_scale(Stream& stream, const Tracking& tracking) const {
-    if (scale_.data() != nullptr && tracking.slot != nullptr) {
-        stream.copy(scale_.data(), tracking.slot, sizeof *tracking.slot,
+    if (scale_.data() != nullptr && tracking.delayed != nullptr) {
+        stream.copy(scale_.data(), tracking.delayed, sizeof *tracking.delayed,
                     CopyKind::device_to_device);
     }
 }
 
 Tracking Saved::remembered(const Tracking& tracking) const noexcept {
-    const bool is_delayed = tracking.slot != nullptr;
-    return {is_delayed ? scale_.as<numerics::DelayedSlot>() : nullptr, tracking.warm_up};
+    const bool is_delayed = tracking.delayed != nullptr;
+    return {is_delayed ? scale_.as<numerics::DelayedState>() : nullptr, tracking.warm_up};
 }
 
 float* Saved::gather(Stream& stream, int64_t step) {

@@ -15,7 +15,7 @@ class Saved {
   public:
     Saved() = default;
     // One whose input can be rebuilt: it remembers the scale too.
-    explicit Saved(Stream& stream) : scale_(stream.allocate(sizeof(numerics::DelayedSlot))) {}
+    explicit Saved(Stream& stream) : scale_(stream.allocate(sizeof(numerics::DelayedState))) {}
 
     // Keeps x: the caller's own tensor where it has the format already and may be referred to, else a copy. Memory that was
     // lent always gets one. `second`: another array that this reading of x fills too, as Sink's.
@@ -59,7 +59,7 @@ class Saved {
 
     std::shared_ptr<Tensor> borrowed_;
     OperandMemory kept_;
-    Buffer scale_; // a DelayedSlot, as the layer's was
+    Buffer scale_; // a DelayedState, as the layer's was
     Buffer amax_;  // of x, one fp32 number; from the first forward under delayed scaling on
     int64_t step_ = 0;
     bool waits_ = false;

@@ -10,10 +10,10 @@
 namespace mp::linear {
 namespace {
 
-using numerics::DelayedSlot;
+using numerics::DelayedState;
 using numerics::QuantStats;
 
-constexpr std::size_t kSlotsBytes = kOperands * sizeof(DelayedSlot);
+constexpr std::size_t kDelayedBytes = kOperands * sizeof(DelayedState);
 constexpr std::size_t kStatsBytes = 2 * kOperands * sizeof(QuantStats);
 
 // What begins a saved state.
@@ -21,7 +21,7 @@ struct SavedHeader {
     char magic[4] = {'m', 'p', 's', 's'};
     uint32_t version = 1;
     int32_t history_len = 0;
-    uint32_t slots = kOperands;
+    uint32_t operands = kOperands;
 };
 static_assert(sizeof(SavedHeader) == 16);
 
@@ -34,10 +34,10 @@ ScalingState::ScalingState(Stream& stream, const recipe::Fp8Policy& policy, bool
     }
     begin_counts(stream);
     if (is_delayed()) {
-        slots_ = stream.allocate(kSlotsBytes);
+        delayed_ = stream.allocate(kDelayedBytes);
         histories_ = stream.allocate(kOperands * history_bytes());
-        const std::array<DelayedSlot, kOperands> fresh{};
-        stream.copy(slots_.data(), fresh.data(), kSlotsBytes, CopyKind::host_to_device);
+        const std::array<DelayedState, kOperands> fresh{};
+        stream.copy(delayed_.data(), fresh.data(), kDelayedBytes, CopyKind::host_to_device);
         stream.zero(histories_.data(), histories_.bytes());
     }
 }
@@ -52,10 +52,10 @@ Tracking ScalingState::tracking(recipe::Operand operand, bool with_stats) const 
     // MS-AMP's window of a weight is 1: it is always scaled by its own amax.
     const bool own_amax = operand == recipe::Operand::weight &&
                           (weight_is_frozen_ || policy_.rule == numerics::ScaleRule::msamp);
-    if (slots_.data() != nullptr && !own_amax) {
-        tracking.slot = slots_.as<DelayedSlot>() + index;
+    if (delayed_.data() != nullptr && !own_amax) {
+        tracking.delayed = delayed_.as<DelayedState>() + index;
         tracking.warm_up = policy_.warm_up;
-        tracking.amax = &tracking.slot->amax;
+        tracking.amax = &tracking.delayed->amax;
     }
     if (with_stats) {
         tracking.stats = stats_of(operand);
@@ -70,15 +70,15 @@ Tracking ScalingState::tracking_apart(recipe::Operand operand) const noexcept {
 }
 
 void ScalingState::end_step(Stream& stream) const {
-    if (slots_.data() == nullptr) {
+    if (delayed_.data() == nullptr) {
         return;
     }
     for (std::size_t i = 0; i < kOperands; ++i) { // each operand has a largest code of its own
         DelayedUpdateDesc op{};
         op.kind = OpKind::delayed_update;
-        op.slots = slots_.as<DelayedSlot>() + i;
+        op.states = delayed_.as<DelayedState>() + i;
         op.histories = histories_.as<float>() + i * history_bytes() / sizeof(float);
-        op.slot_count = 1;
+        op.state_count = 1;
         op.rule = recipe::delayed_rule(policy_, static_cast<recipe::Operand>(i));
         run_op(stream, op);
     }
@@ -93,9 +93,9 @@ OperandState ScalingState::read(Stream& stream, recipe::Operand operand) const {
         stream.copy(&apart, tracking_apart(operand).stats, sizeof(QuantStats),
                     CopyKind::device_to_host);
     }
-    if (tracking(operand, false).slot != nullptr) {
+    if (tracking(operand, false).delayed != nullptr) {
         state.history.resize(static_cast<std::size_t>(policy_.amax_history_len));
-        stream.copy(&state.slot, slots_.as<DelayedSlot>() + index, sizeof(DelayedSlot),
+        stream.copy(&state.delayed, delayed_.as<DelayedState>() + index, sizeof(DelayedState),
                     CopyKind::device_to_host);
         stream.copy(state.history.data(), histories_.as<float>() + index * state.history.size(),
                     history_bytes(), CopyKind::device_to_host);
@@ -124,13 +124,13 @@ void ScalingState::clear_stats(Stream& stream) const {
 std::vector<unsigned char> ScalingState::save(Stream& stream) const {
     SavedHeader header;
     header.history_len = is_delayed() ? policy_.amax_history_len : 0;
-    const std::size_t state_bytes = slots_.bytes() + histories_.bytes();
+    const std::size_t state_bytes = delayed_.bytes() + histories_.bytes();
     std::vector<unsigned char> saved(sizeof(header) + state_bytes);
     std::memcpy(saved.data(), &header, sizeof(header));
     if (state_bytes > 0) {
         unsigned char* to = saved.data() + sizeof(header);
-        stream.copy(to, slots_.data(), slots_.bytes(), CopyKind::device_to_host);
-        stream.copy(to + slots_.bytes(), histories_.data(), histories_.bytes(),
+        stream.copy(to, delayed_.data(), delayed_.bytes(), CopyKind::device_to_host);
+        stream.copy(to + delayed_.bytes(), histories_.data(), histories_.bytes(),
                     CopyKind::device_to_host);
         stream.sync();
     }
@@ -140,7 +140,7 @@ std::vector<unsigned char> ScalingState::save(Stream& stream) const {
 namespace {
 
 std::size_t place_of_amax(std::size_t operand) {
-    return sizeof(SavedHeader) + operand * sizeof(DelayedSlot) + offsetof(DelayedSlot, amax);
+    return sizeof(SavedHeader) + operand * sizeof(DelayedState) + offsetof(DelayedState, amax);
 }
 
 } // namespace
@@ -171,14 +171,14 @@ void ScalingState::set_saved_amaxes(std::vector<unsigned char>& saved,
 void ScalingState::check_saved(const unsigned char* data, std::size_t size) const {
     SavedHeader expected;
     expected.history_len = is_delayed() ? policy_.amax_history_len : 0;
-    const std::size_t wanted = sizeof(expected) + slots_.bytes() + histories_.bytes();
+    const std::size_t wanted = sizeof(expected) + delayed_.bytes() + histories_.bytes();
     SavedHeader header;
     if (size < sizeof(header)) {
         fail(Code::parse_error, "scaling state: %zu bytes are too few for one", size);
     }
     std::memcpy(&header, data, sizeof(header));
     if (std::memcmp(header.magic, expected.magic, sizeof(header.magic)) != 0 ||
-        header.version != expected.version || header.slots != expected.slots) {
+        header.version != expected.version || header.operands != expected.operands) {
         fail(Code::parse_error, "scaling state: these bytes are none, or of another version");
     }
     if (header.history_len != expected.history_len || size != wanted) {
@@ -193,8 +193,8 @@ void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t s
     check_saved(data, size);
     if (size > sizeof(SavedHeader)) {
         const unsigned char* from = data + sizeof(SavedHeader);
-        stream.copy(slots_.data(), from, slots_.bytes(), CopyKind::host_to_device);
-        stream.copy(histories_.data(), from + slots_.bytes(), histories_.bytes(),
+        stream.copy(delayed_.data(), from, delayed_.bytes(), CopyKind::host_to_device);
+        stream.copy(histories_.data(), from + delayed_.bytes(), histories_.bytes(),
                     CopyKind::host_to_device);
         stream.sync();
     }

@@ -16,7 +16,7 @@ inline constexpr std::size_t kOperands = 3;
 
 // One operand's state, read back.
 struct OperandState {
-    numerics::DelayedSlot slot;
+    numerics::DelayedState delayed;
     std::vector<float> history; // empty unless scaling is delayed
     numerics::QuantStats stats;
 };
@@ -31,11 +31,11 @@ class ScalingState {
     // Counts alone, of what nothing rounds to codes: read() takes elements, non_finite and amax of them.
     [[nodiscard]] Tracking tracking_apart(recipe::Operand operand) const noexcept;
     // Of the operands, in device memory; null unless scaling is delayed.
-    [[nodiscard]] numerics::DelayedSlot* slots() const noexcept {
-        return slots_.as<numerics::DelayedSlot>();
+    [[nodiscard]] numerics::DelayedState* delayed() const noexcept {
+        return delayed_.as<numerics::DelayedState>();
     }
     [[nodiscard]] bool reduces_amax() const noexcept {
-        return slots_.data() != nullptr && policy_.reduce_amax;
+        return delayed_.data() != nullptr && policy_.reduce_amax;
     }
     // Delayed scales move on; nothing happens under other scalings.
     void end_step(Stream& stream) const;
@@ -72,7 +72,7 @@ class ScalingState {
 
     recipe::Fp8Policy policy_;
     bool weight_is_frozen_ = false;
-    Buffer slots_;
+    Buffer delayed_;
     Buffer histories_;
     Buffer stats_; // by operand: of what was rounded, then of what was not
 };

@@ -170,8 +170,8 @@ struct Writes {
         values(op.block_amax, 1); // no array of a caller's
     }
     void of(const DelayedUpdateDesc& op) const noexcept {
-        values(op.slots, op.slot_count);
-        values(op.histories, int64_t{op.slot_count} * op.rule.history_len);
+        values(op.states, op.state_count);
+        values(op.histories, int64_t{op.state_count} * op.rule.history_len);
     }
 };
 

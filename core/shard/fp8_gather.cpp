@@ -106,14 +106,14 @@ void Fp8Gather::check_scales() const {
 }
 
 void Fp8Gather::quantize(Stream& stream) const {
-    std::vector<numerics::DelayedSlot> slots(weights_.size());
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-        slots[i].multiply = scales_.scales[i].multiply;
+    std::vector<numerics::DelayedState> states(weights_.size());
+    for (std::size_t i = 0; i < states.size(); ++i) {
+        states[i].multiply = scales_.scales[i].multiply;
     }
-    const Scratch device(stream, slots.size() * sizeof(slots[0]));
+    const Scratch device(stream, states.size() * sizeof(states[0]));
     const Scratch unused_scale(stream, sizeof(float));
-    if (!slots.empty()) {
-        stream.copy(device.data(), slots.data(), slots.size() * sizeof(slots[0]),
+    if (!states.empty()) {
+        stream.copy(device.data(), states.data(), states.size() * sizeof(states[0]),
                     CopyKind::host_to_device);
     }
     for (const SliceGather::Slice& slice : gather_.slices()) {
@@ -124,10 +124,10 @@ void Fp8Gather::quantize(Stream& stream) const {
         Sink sink;
         sink.codes = {gather_.at(slice),   unused_scale.data(), nullptr, weight.full->format(), 1,
                       slice.elements.count};
-        sink.tracking.slot = static_cast<numerics::DelayedSlot*>(device.data()) + slice.tensor;
+        sink.tracking.delayed = static_cast<numerics::DelayedState*>(device.data()) + slice.tensor;
         quant::quantize_matrix(stream, plain_array(weight.own->ref()), sink);
     }
-    stream.sync(); // before `slots` goes
+    stream.sync(); // before `states` goes
 }
 
 void Fp8Gather::write_scales(Stream& stream) const {

@@ -144,7 +144,7 @@ void GradientBuckets::set_ready(Stream& stream, int32_t index, std::size_t place
     bucket.is_ready[place] = true;
     if (--bucket.missing == 0) {
         stage(stream, index);
-        if (static_cast<int32_t>(bucket.slots.size()) == own_slots()) {
+        if (static_cast<int32_t>(bucket.contributions.size()) == own_slots()) {
             send(stream, index);
         }
     }
@@ -172,9 +172,9 @@ void GradientBuckets::end_slot(Stream& stream) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const auto index = static_cast<int32_t>(i);
         Bucket& bucket = buckets_[i];
-        const bool has_slot = bucket.is_staged || (own_slots() > 1 && is_under_way(index));
+        const bool has_contribution = bucket.is_staged || (own_slots() > 1 && is_under_way(index));
         const std::vector<bool> was_ready = bucket.is_ready; // it is reset when the last one leaves
-        for (std::size_t place = 0; place < was_ready.size() && !has_slot; ++place) {
+        for (std::size_t place = 0; place < was_ready.size() && !has_contribution; ++place) {
             if (!was_ready[place]) {
                 set_ready(stream, index, place);
             }
@@ -187,7 +187,7 @@ void GradientBuckets::end_slot(Stream& stream) {
 void GradientBuckets::stage(Stream& stream, int32_t index) {
     const ShardBucket& of_plan = plan_.buckets()[static_cast<std::size_t>(index)];
     Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
-    if (static_cast<int32_t>(bucket.slots.size()) >= own_slots()) {
+    if (static_cast<int32_t>(bucket.contributions.size()) >= own_slots()) {
         fail(Code::bad_state,
              "optimizer: this rank has more contributions than its %d slot(s) of a step",
              own_slots());
@@ -210,7 +210,7 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
         zero(stream, at + bytes_of(dtype, slice.count),
              bytes_of(dtype, with_gap(slice.count) - slice.count));
     }
-    bucket.slots.push_back(std::move(memory));
+    bucket.contributions.push_back(std::move(memory));
     bucket.is_staged = true;
     give_back(stream, of_plan);
     reset(bucket, of_plan);
@@ -265,11 +265,11 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
             stream, comm_, scales_,
             SharedBucket::Layout{&plan_.buckets()[static_cast<std::size_t>(index)], &bucket.slices,
                                  &bucket.offsets, &bucket.counts},
-            std::move(bucket.slots));
+            std::move(bucket.contributions));
     } else {
-        load.contributions = std::move(bucket.slots);
+        load.contributions = std::move(bucket.contributions);
     }
-    bucket.slots.clear();
+    bucket.contributions.clear();
     load.sums = own_sums(bucket);
     load.adds =
         is_under_way(index); // buckets end in their order, so this sum comes after the other
@@ -302,17 +302,17 @@ void GradientBuckets::finish(Stream& stream) {
         Bucket& bucket = buckets_[i];
         const auto parameters = static_cast<int32_t>(plan_.buckets()[i].parameters.size());
         const bool is_begun = bucket.missing < parameters;
-        if (is_begun || (bucket.slots.empty() && !is_under_way(index))) {
+        if (is_begun || (bucket.contributions.empty() && !is_under_way(index))) {
             stage(stream, index);
         }
-        if (bucket.slots.empty()) {
+        if (bucket.contributions.empty()) {
             continue;
         }
-        if (static_cast<int32_t>(bucket.slots.size()) != own_slots()) {
+        if (static_cast<int32_t>(bucket.contributions.size()) != own_slots()) {
             fail(Code::bad_state,
                  "optimizer: this rank has %zu of its %d slots of this step; call "
                  "mp_optimizer_end_microbatch after each",
-                 bucket.slots.size(), own_slots());
+                 bucket.contributions.size(), own_slots());
         }
         send(stream, index);
     }

@@ -76,7 +76,7 @@ class GradientBuckets {
         std::vector<int64_t> node_counts; // of this rank's, by node
         std::vector<bool> is_ready;       // by place in the bucket
         int32_t missing = 0;              // gradients that are not ready
-        std::vector<std::unique_ptr<Scratch>> slots; // staged contributions
+        std::vector<std::unique_ptr<Scratch>> contributions; // staged
         bool is_staged = false; // since the last end_slot(), or the step's begin
         bool has_sum = false;
     };

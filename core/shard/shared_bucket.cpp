@@ -81,7 +81,7 @@ void SharedBucket::agree(Stream& stream) {
         agreed_.push_back(scales_.scale_for(layout_.bucket->parameters[place], amaxes_[place]));
         multiply.push_back(agreed_.back().multiply);
     }
-    write_slots(stream, multiply);
+    write_scales(stream, multiply);
     for (std::size_t i = 0; i < contributions_.size(); ++i) {
         codes_.push_back(std::make_unique<Scratch>(stream, static_cast<std::size_t>(total())));
         zero(stream, codes_.back()->data(), total()); // between the slices, too
@@ -89,15 +89,15 @@ void SharedBucket::agree(Stream& stream) {
     has_agreed_ = true;
 }
 
-void SharedBucket::write_slots(Stream& stream, const std::vector<float>& multiply) {
-    host_slots_.assign(multiply.size(), {});
+void SharedBucket::write_scales(Stream& stream, const std::vector<float>& multiply) {
+    host_scales_.assign(multiply.size(), {});
     for (std::size_t i = 0; i < multiply.size(); ++i) {
-        host_slots_[i].multiply = multiply[i];
+        host_scales_[i].multiply = multiply[i];
     }
-    const std::size_t bytes = host_slots_.size() * sizeof(host_slots_[0]);
-    slots_ = std::make_unique<Scratch>(stream, bytes);
+    const std::size_t bytes = host_scales_.size() * sizeof(host_scales_[0]);
+    device_scales_ = std::make_unique<Scratch>(stream, bytes);
     unused_scale_ = std::make_unique<Scratch>(stream, sizeof(float));
-    stream.copy(slots_->data(), host_slots_.data(), bytes, CopyKind::host_to_device);
+    stream.copy(device_scales_->data(), host_scales_.data(), bytes, CopyKind::host_to_device);
 }
 
 void SharedBucket::quantize(Stream& stream, const TensorRef& source, std::size_t place, void* codes,
@@ -105,7 +105,7 @@ void SharedBucket::quantize(Stream& stream, const TensorRef& source, std::size_t
     constexpr Format kFormat = comm::wire_format(kCodes, comm::WireScale::shared);
     Sink sink;
     sink.codes = {codes, unused_scale_->data(), nullptr, kFormat, 1, source.count};
-    sink.tracking.slot = static_cast<numerics::DelayedSlot*>(slots_->data()) + place;
+    sink.tracking.delayed = static_cast<numerics::DelayedState*>(device_scales_->data()) + place;
     sink.tracking.stats = stats;
     quant::quantize_matrix(stream, plain_array(source), sink);
 }
@@ -181,7 +181,7 @@ void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef&
         multiply[place] = here / scale[place]; // powers of two
         before[place] = last / here;
     }
-    write_slots(stream, multiply);
+    write_scales(stream, multiply);
     const std::size_t slices = layout_.slices->size();
     const Scratch device_stats(stream, slices * sizeof(numerics::QuantStats) + 1);
     zero(stream, device_stats.data(), static_cast<int64_t>(slices * sizeof(numerics::QuantStats)));

@@ -46,7 +46,7 @@ class SharedBucket {
     // The next elements of `slice` of one contribution, from `first` on.
     void quantize(Stream& stream, const TensorRef& source, std::size_t place, void* codes,
                   numerics::QuantStats* stats) const;
-    void write_slots(Stream& stream, const std::vector<float>& multiply);
+    void write_scales(Stream& stream, const std::vector<float>& multiply);
 
     comm::Communicator& comm_;
     SharedScales& scales_;
@@ -60,8 +60,8 @@ class SharedBucket {
     std::size_t contribution_ = 0; // that is being packed
     std::size_t slice_ = 0;
     int64_t packed_ = 0; // elements of that slice
-    std::vector<numerics::DelayedSlot> host_slots_;
-    std::unique_ptr<Scratch> slots_;
+    std::vector<numerics::DelayedState> host_scales_;
+    std::unique_ptr<Scratch> device_scales_;
     std::unique_ptr<Scratch> unused_scale_; // the rule's own, which a given scale leaves alone
 };
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// delayed_update on every backend: update_delayed() for each slot in the device's memory.
+// delayed_update on every backend: update_delayed() for each state in the device's memory.
 #include "harness.hpp"
 
 namespace mp::test {
 namespace {
 
 using numerics::DelayedRule;
-using numerics::DelayedSlot;
+using numerics::DelayedState;
 
-constexpr int32_t kSlots = 5;
+constexpr int32_t kStates = 5;
 constexpr int64_t kSteps = 40;
 
 std::vector<DelayedRule> all_rules() {
@@ -31,8 +31,8 @@ std::vector<DelayedRule> all_rules() {
 }
 
 // What a step's casts leave: mostly numbers, now and then zero, infinity or NaN.
-float amax_at(int64_t step, int32_t slot) {
-    const uint64_t h = numerics::splitmix64(static_cast<uint64_t>(step * kSlots + slot));
+float amax_at(int64_t step, int32_t state) {
+    const uint64_t h = numerics::splitmix64(static_cast<uint64_t>(step * kStates + state));
     switch (h % 11) {
     case 0:
         return 0.0F;
@@ -50,34 +50,34 @@ class DelayedUpdate : public BackendTest {};
 TEST_P(DelayedUpdate, GivesEachSlotItsUpdate) {
     for (const DelayedRule& rule : all_rules()) {
         for_each_candidate(device(), OpKind::delayed_update, [&](const Candidate& candidate) {
-            std::vector<DelayedSlot> expected(kSlots);
-            HostArray history(DType::fp32, int64_t{kSlots} * rule.history_len);
+            std::vector<DelayedState> expected(kStates);
+            HostArray history(DType::fp32, int64_t{kStates} * rule.history_len);
             auto* expected_history = reinterpret_cast<float*>(history.bytes.data());
-            DeviceBytes slots(device(), expected.data(), kSlots * sizeof(DelayedSlot));
+            DeviceBytes states(device(), expected.data(), kStates * sizeof(DelayedState));
             DeviceArray histories(device(), history);
             DelayedUpdateDesc op{};
             op.kind = OpKind::delayed_update;
-            op.slots = slots.as<DelayedSlot>();
+            op.states = states.as<DelayedState>();
             op.histories = static_cast<float*>(histories.data());
-            op.slot_count = kSlots;
+            op.state_count = kStates;
             op.rule = rule;
             EXPECT_TRUE(supports(device(), candidate, op));
             for (int64_t step = 0; step < kSteps; ++step) {
-                for (int32_t i = 0; i < kSlots; ++i) {
+                for (int32_t i = 0; i < kStates; ++i) {
                     expected[static_cast<std::size_t>(i)].amax = amax_at(step, i);
                 }
-                check(device().device().copy(device().queue(), slots.data(), expected.data(),
-                                             kSlots * sizeof(DelayedSlot),
+                check(device().device().copy(device().queue(), states.data(), expected.data(),
+                                             kStates * sizeof(DelayedState),
                                              CopyKind::host_to_device));
                 run(device(), candidate, op);
-                for (int32_t i = 0; i < kSlots; ++i) {
+                for (int32_t i = 0; i < kStates; ++i) {
                     numerics::update_delayed(expected[static_cast<std::size_t>(i)],
                                              expected_history + i * rule.history_len, rule);
                 }
-                std::vector<DelayedSlot> result(kSlots);
-                slots.download(result.data());
-                EXPECT_EQ(std::memcmp(result.data(), expected.data(), kSlots * sizeof(DelayedSlot)),
-                          0)
+                std::vector<DelayedState> result(kStates);
+                states.download(result.data());
+                EXPECT_EQ(
+                    std::memcmp(result.data(), expected.data(), kStates * sizeof(DelayedState)), 0)
                     << "step " << step;
             }
             EXPECT_EQ(histories.download().bytes, history.bytes);

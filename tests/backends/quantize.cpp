@@ -8,7 +8,7 @@
 namespace mp::test {
 namespace {
 
-using numerics::DelayedSlot;
+using numerics::DelayedState;
 using numerics::ScaleRule;
 
 class Quantize : public BackendTest {
@@ -184,7 +184,7 @@ TEST_P(Quantize, RoundsStochasticallyByTheSameBits) {
     }
 }
 
-// The slot's scale once its warm-up is over, the tensor's own before; its amax is a maximum over calls.
+// The delayed scale once its warm-up is over, the tensor's own before; its amax is a maximum over calls.
 TEST_P(Quantize, FollowsADelayedScale) {
     for (const Content content : kAllContents) {
         for (const int32_t updates : {0, 3, 4}) {
@@ -198,8 +198,8 @@ TEST_P(Quantize, FollowsADelayedScale) {
                     c.grid = kTensorScale;
                     c.policy = numerics::scale_policy(
                         transposed ? ScaleRule::current : ScaleRule::msamp, c.to);
-                    c.with_slot = true;
-                    c.slot = {multiply, 0.25F, updates, 0};
+                    c.with_delayed = true;
+                    c.delayed = {multiply, 0.25F, updates, 0};
                     c.warm_up = 4;
                     c.with_transposed = transposed;
                     compare(c);
@@ -287,8 +287,8 @@ TEST_P(QuantizeValues, CountsWhatHappened) {
     QuantizeCase c = row_of({464.0F, 465.0F, -1e30F, 0.0F, -0.0F, 0x1p-10F, -0x1.8p-10F, 0x1p-149F,
                              infinity, -infinity, nan, 1.0F},
                             DType::fp8_e4m3);
-    c.with_slot = true;
-    c.slot = {1.0F, 2.0F, 0, 0};
+    c.with_delayed = true;
+    c.delayed = {1.0F, 2.0F, 0, 0};
     const QuantizeResult result = run_first(c);
     EXPECT_EQ(result.codes, (Bytes{0x7e, 0x7e, 0xfe, 0, 0x80, 0, 0x81, 0, 0x7f, 0xff, 0x7f, 0x38}));
     EXPECT_EQ(result.stats.elements, 12);
@@ -297,7 +297,7 @@ TEST_P(QuantizeValues, CountsWhatHappened) {
     EXPECT_EQ(result.stats.non_finite, 3);
     EXPECT_EQ(result.stats.amax_bits, numerics::kFloatQuietNan);
     EXPECT_TRUE(numerics::is_nan(result.amax));
-    EXPECT_TRUE(numerics::is_nan(result.slot.amax));
+    EXPECT_TRUE(numerics::is_nan(result.delayed.amax));
     EXPECT_EQ(result.scale(DType::fp32, 0), 1.0F);
 }
 
@@ -344,7 +344,7 @@ TEST_P(QuantizeValues, BlocksDoNotSeeEachOther) {
 MP_ALL_BACKENDS(QuantizeValues);
 
 TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
-    static DelayedSlot slot;
+    static DelayedState delayed;
     EXPECT_FALSE(is_refused([](QuantizeDesc&) {}));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.source.format.dtype = DType::fp8_e4m3; }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.sink.codes.format.dtype = DType::bf16; }));
@@ -358,7 +358,7 @@ TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) { op.sink.codes.format.grid = kMxRowScales; }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
         op.sink.codes.format.grid = kRowScales;
-        op.sink.tracking.slot = &slot;
+        op.sink.tracking.delayed = &delayed;
     }));
     static float amax = 1.0F;
     EXPECT_FALSE(is_refused([](QuantizeDesc& op) { op.sink.given_amax = &amax; }));
@@ -367,7 +367,7 @@ TEST(QuantizeSupport, RefusesWhatHasNoMeaning) {
         op.sink.given_amax = &amax;
     }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {
-        op.sink.tracking.slot = &slot;
+        op.sink.tracking.delayed = &delayed;
         op.sink.given_amax = &amax;
     }));
     EXPECT_TRUE(is_refused([](QuantizeDesc& op) {

@@ -147,9 +147,9 @@ TEST_P(QuantizeBoth, WritesNothingOfNothing) {
 
 MP_COMPARE_BACKENDS(QuantizeBoth);
 
-// The second array must have a meaning, too; and it goes with neither a slot nor a given amax.
+// The second array must have a meaning, too; and it goes with neither delayed scaling nor a given amax.
 TEST(QuantizeSupport, RefusesASecondArrayWithoutMeaning) {
-    static numerics::DelayedSlot slot;
+    static numerics::DelayedState delayed;
     static float amax = 1.0F;
     static unsigned char memory[128];
     const auto is_refused_beside = [](const std::function<void(QuantizeDesc&)>& change) {
@@ -166,7 +166,7 @@ TEST(QuantizeSupport, RefusesASecondArrayWithoutMeaning) {
         is_refused_beside([](QuantizeDesc& op) { op.sink.second.format.dtype = DType::bf16; }));
     EXPECT_TRUE(
         is_refused_beside([](QuantizeDesc& op) { op.sink.second.format.grid = kMxRowScales; }));
-    EXPECT_TRUE(is_refused_beside([](QuantizeDesc& op) { op.sink.tracking.slot = &slot; }));
+    EXPECT_TRUE(is_refused_beside([](QuantizeDesc& op) { op.sink.tracking.delayed = &delayed; }));
     EXPECT_TRUE(is_refused_beside([](QuantizeDesc& op) { op.sink.given_amax = &amax; }));
 }
 

@@ -22,8 +22,8 @@ struct QuantizeCase {
     bool with_transposed = false;
     bool with_stats = true;
     bool with_amax = true;
-    bool with_slot = false;
-    numerics::DelayedSlot slot = {};
+    bool with_delayed = false;
+    numerics::DelayedState delayed = {};
     int32_t warm_up = 0;
     float previous_scale = 1.0F;
     bool with_given_amax = false;
@@ -44,7 +44,8 @@ struct QuantizeCase {
                (with_given_amax ? ", given amax " + std::to_string(given_amax) : "") +
                (with_stats ? "" : ", no statistics") +
                (offset == 0 ? "" : ", " + std::to_string(offset) + " elements from the start") +
-               (with_slot ? ", slot after " + std::to_string(slot.updates) + " updates" : "");
+               (with_delayed ? ", delayed after " + std::to_string(delayed.updates) + " updates"
+                             : "");
     }
 };
 
@@ -57,7 +58,7 @@ struct QuantizeResult {
     float second_amax = -1.0F;
     numerics::QuantStats stats;
     float amax = -1.0F;
-    numerics::DelayedSlot slot;
+    numerics::DelayedState delayed;
 
     [[nodiscard]] float scale(DType dtype, int64_t i) const {
         return numerics::load_as_float(dtype, scales.data(), i);
@@ -112,7 +113,7 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     DeviceArray scales(on, previous);
     DeviceValue<numerics::QuantStats> stats(on, before);
     DeviceValue<float> amax(on, -1.0F);
-    DeviceValue<numerics::DelayedSlot> slot(on, c.slot);
+    DeviceValue<numerics::DelayedState> delayed(on, c.delayed);
     DeviceValue<float> given(on, c.given_amax);
     QuantizeDesc op{};
     op.kind = OpKind::quantize;
@@ -124,8 +125,8 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
                      c.rows,
                      c.columns};
     op.sink.transposed = c.with_transposed ? transposed.data() : nullptr;
-    op.sink.tracking.slot = c.with_slot ? slot.data() : nullptr;
-    op.sink.tracking.amax = c.with_slot ? &slot.data()->amax : nullptr;
+    op.sink.tracking.delayed = c.with_delayed ? delayed.data() : nullptr;
+    op.sink.tracking.amax = c.with_delayed ? &delayed.data()->amax : nullptr;
     op.sink.tracking.warm_up = c.warm_up;
     op.sink.tracking.stats = c.with_stats ? stats.data() : nullptr;
     op.sink.given_amax = c.with_given_amax ? given.data() : nullptr;
@@ -152,7 +153,7 @@ inline bool quantize(TestDevice& on, const Candidate& candidate, const QuantizeC
     result.scales = scales.download().bytes;
     result.stats = c.with_stats ? added_since(stats.download(), before) : stats.download();
     result.amax = amax.download();
-    result.slot = slot.download();
+    result.delayed = delayed.download();
     return true;
 }
 
@@ -194,7 +195,7 @@ inline void compare_quantize(TestDevice& on, const QuantizeCase& c) {
                 << expected.stats.underflowed << ' ' << expected.stats.non_finite;
             EXPECT_EQ(numerics::bits_from_float(expected.amax),
                       numerics::bits_from_float(result.amax));
-            EXPECT_EQ(std::memcmp(&expected.slot, &result.slot, sizeof expected.slot), 0);
+            EXPECT_EQ(std::memcmp(&expected.delayed, &result.delayed, sizeof expected.delayed), 0);
             return true;
         });
     // The host takes every case.

@@ -14,7 +14,7 @@
 namespace mp::test {
 namespace {
 
-using numerics::DelayedSlot;
+using numerics::DelayedState;
 using numerics::ScaleRule;
 
 // Memory that nobody has touched since seal().
@@ -118,7 +118,7 @@ class QuantizeReads : public BackendTest {
     }
 };
 
-// The device finds out by itself that a slot is warm; the elements are then read once, code by code.
+// The device finds out by itself that the delayed state is warm; the elements are then read once, code by code.
 TEST_P(QuantizeReads, AWarmSlotIsNotMeasured) {
     constexpr int64_t kCount = int64_t{1} << 20;
     for (const bool with_amax : {false, true}) {
@@ -127,7 +127,7 @@ TEST_P(QuantizeReads, AWarmSlotIsNotMeasured) {
             Sealed codes(kCount);
             const HostArray values = make_array(DType::fp32, kCount, Content::normal, 3);
             std::memcpy(source.data(), values.bytes.data(), values.bytes.size());
-            DelayedSlot slot = {2.0F, 0.0F, updates, 0};
+            DelayedState delayed = {2.0F, 0.0F, updates, 0};
             float scale_inv = 0.0F;
             float amax = -1.0F;
             QuantizeDesc op{};
@@ -140,8 +140,8 @@ TEST_P(QuantizeReads, AWarmSlotIsNotMeasured) {
                              {kTo, kTensorScale, numerics::scale_policy(ScaleRule::current, kTo)},
                              1,
                              kCount};
-            op.sink.tracking.slot = &slot;
-            op.sink.tracking.amax = &slot.amax;
+            op.sink.tracking.delayed = &delayed;
+            op.sink.tracking.amax = &delayed.amax;
             op.sink.tracking.warm_up = 3;
             const Candidate& candidate = device().device().candidates(OpKind::quantize).items[0];
             ASSERT_TRUE(supports(device(), candidate, op));
@@ -157,8 +157,8 @@ TEST_P(QuantizeReads, AWarmSlotIsNotMeasured) {
                 EXPECT_LT(codes.before(), source.pages()) << "all was read before the first code";
                 EXPECT_EQ(scale_inv, 0.5F);
             }
-            EXPECT_GT(slot.amax, 0.0F);
-            EXPECT_EQ(amax, with_amax ? slot.amax : -1.0F);
+            EXPECT_GT(delayed.amax, 0.0F);
+            EXPECT_EQ(amax, with_amax ? delayed.amax : -1.0F);
         }
     }
 }

@@ -267,8 +267,8 @@ TEST(ShardedCast, SlicesGiveTheBitsOfTheWhole) {
                     amax = std::max(amax, std::fabs(values[i]));
                 }
             }
-            numerics::DelayedSlot slot;
-            slot.multiply = numerics::block_scale(form.policy, amax, 1.0F, 0.0F).multiply;
+            numerics::DelayedState delayed;
+            delayed.multiply = numerics::block_scale(form.policy, amax, 1.0F, 0.0F).multiply;
             Codes gathered(static_cast<std::size_t>(kRows * kColumns));
             float scale_inv = 0.0F;
             for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -276,7 +276,7 @@ TEST(ShardedCast, SlicesGiveTheBitsOfTheWhole) {
                 const int64_t rows = begin(rank + 1) - begin(rank);
                 Sink sink;
                 sink.codes = {gathered.data() + first, &scale_inv, nullptr, form, rows, kColumns};
-                sink.tracking.slot = &slot;
+                sink.tracking.delayed = &delayed;
                 const TensorRef source = {values + first, rows * kColumns, DType::fp32};
                 quant::quantize_matrix(stream, plain_array(source, rows, kColumns), sink);
             }

@@ -95,8 +95,8 @@ template <bool kHasOneScale> struct QuantizeToE4m3 {
         op.dtype = DType::fp8_e4m3;
         op.codes_transposed = nullptr;
         op.grid = {DType::fp32, kHasOneScale ? 0 : 1, 0};
-        op.slot = nullptr;
-        op.slot_amax = nullptr;
+        op.delayed = nullptr;
+        op.delayed_amax = nullptr;
         op.policy.rule = numerics::ScaleRule::current;
         op.stats = nullptr;
         op.rounding.stochastic = false;

@@ -83,8 +83,8 @@ TEST_P(QuantizeChunk, EqualsTheReferenceForEveryCode) {
                 c.to = to;
                 c.grid = kTensorScale;
                 c.policy = numerics::scale_policy(numerics::ScaleRule::current, to);
-                c.with_slot = true;
-                c.slot.multiply = multiply;
+                c.with_delayed = true;
+                c.delayed.multiply = multiply;
                 compare_quantize(device(), c);
             }
         }
@@ -124,8 +124,8 @@ TEST_P(QuantizeChunk, EqualsTheReferenceForEveryFiniteCodeAndManyFactors) {
                 SCOPED_TRACE(factor);
                 QuantizeCase c = make({kTensorScale, numerics::ScaleRule::current, false, {}}, to,
                                       source, 1, 65536);
-                c.with_slot = true;
-                c.slot.multiply = factor;
+                c.with_delayed = true;
+                c.delayed.multiply = factor;
                 c.with_stats = false;
                 compare_quantize(device(), c);
             }

@@ -25,11 +25,11 @@ struct Tensor {
         : rule(with), history(static_cast<std::size_t>(with.history_len), 0.0F) {}
 
     float feed(float amax) {
-        slot.amax = amax;
-        update_delayed(slot, history.data(), rule);
-        EXPECT_EQ(slot.amax, 0.0F);
-        EXPECT_TRUE(std::isfinite(slot.multiply) && slot.multiply > 0);
-        return slot.multiply;
+        state.amax = amax;
+        update_delayed(state, history.data(), rule);
+        EXPECT_EQ(state.amax, 0.0F);
+        EXPECT_TRUE(std::isfinite(state.multiply) && state.multiply > 0);
+        return state.multiply;
     }
     std::vector<float> feed_all(const std::vector<float>& amaxes) {
         std::vector<float> scales;
@@ -40,7 +40,7 @@ struct Tensor {
     }
 
     DelayedRule rule;
-    DelayedSlot slot;
+    DelayedState state;
     History history;
 };
 
@@ -84,7 +84,7 @@ TEST(DelayedScaling, AnInfinityDoesNotFreezeTheScale) {
     // At the usual length one infinity would cost 1023 updates.
     Tensor tensor(transformer_engine(1024));
     tensor.feed_all({1, kInf, 2});
-    EXPECT_EQ(tensor.slot.multiply, 224.0F);
+    EXPECT_EQ(tensor.state.multiply, 224.0F);
     for (const float value : tensor.history) {
         EXPECT_TRUE(std::isfinite(value));
     }
@@ -111,7 +111,7 @@ TEST(DelayedScaling, MostRecentFollowsAtOnce) {
               (std::vector<float>{112, 224, 224, 448, 448, 56}));
 }
 
-// A state may come with its amax in the history instead of in the slot; a reduced amax goes before.
+// A state may come with its amax in the history instead of in itself; a reduced amax goes before.
 TEST(DelayedScaling, TakesTheAmaxFromTheHistoryWhereTheSlotHasNone) {
     Tensor tensor(transformer_engine(3));
     tensor.history = {4, 1, 1};
@@ -127,7 +127,7 @@ TEST(DelayedScaling, IntervalSkipsScalesButNotAmaxes) {
     Tensor tensor(rule);
     EXPECT_EQ(tensor.feed_all({2, 8, 4, 1, 1, 1, 1}),
               (std::vector<float>{224, 224, 224, 56, 56, 56, 448}));
-    EXPECT_EQ(tensor.slot.updates, 7);
+    EXPECT_EQ(tensor.state.updates, 7);
 }
 
 // Against a plain window of the last L amaxes, for lengths 1, 31 and 1024.
@@ -139,7 +139,7 @@ TEST(DelayedScaling, ScaleIsThatOfTheWindowsMaximum) {
         for (int step = 0; step < 2200; ++step) {
             state = state * 1664525U + 1013904223U;
             const float amax = state % 7 == 0 ? 0.0F : static_cast<float>(state >> 8) * 0x1p-20F;
-            const float before = tensor.slot.multiply;
+            const float before = tensor.state.multiply;
             const float scale = tensor.feed(amax);
             if (amax == 0.0F) {
                 ASSERT_EQ(scale, before);
@@ -161,10 +161,10 @@ TEST(DelayedScaling, GivesMsampsSequence) {
     for (int step = 0; step < 21; ++step) {
         const float amax =
             step < 3 ? std::vector<float>{5, 3, 2}[static_cast<std::size_t>(step)] : 1.0F;
-        const bool in_time = tensor.slot.updates < tensor.rule.warm_up;
+        const bool in_time = tensor.state.updates < tensor.rule.warm_up;
         EXPECT_EQ(in_time, step < 16);
         used.push_back(in_time ? block_scale(tensor.rule.policy, amax, 1.0F, amax).multiply
-                               : tensor.slot.multiply);
+                               : tensor.state.multiply);
         tensor.feed(amax);
     }
     std::vector<float> expected = {64, 128, 128};
@@ -183,7 +183,7 @@ TEST(DelayedScaling, MsampsWindowHoldsTheLastSixteen) {
         if (step == 20) {
             amax = kNan;
         }
-        const float before = tensor.slot.multiply;
+        const float before = tensor.state.multiply;
         const float scale = tensor.feed(amax);
         window.push_back(step == 20 ? 0.0F : amax);
         if (window.size() > 16) {
@@ -193,8 +193,8 @@ TEST(DelayedScaling, MsampsWindowHoldsTheLastSixteen) {
         ASSERT_EQ(scale, largest == 0.0F
                              ? before
                              : block_scale(tensor.rule.policy, largest, 1.0F, 0.0F).multiply);
-        EXPECT_EQ(tensor.slot.updates, step < 20 ? step + 1 : step - 20);
-        EXPECT_EQ(tensor.slot.updates < tensor.rule.warm_up,
+        EXPECT_EQ(tensor.state.updates, step < 20 ? step + 1 : step - 20);
+        EXPECT_EQ(tensor.state.updates < tensor.rule.warm_up,
                   step < 15 || (step >= 20 && step < 36));
     }
 }

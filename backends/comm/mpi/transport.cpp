@@ -11,10 +11,10 @@
 namespace mp::comm {
 namespace {
 
-constexpr int32_t kSlots = 256;            // tags for collectives, used round-robin
-constexpr int32_t kTags = kSlots + 1;      // and one for notices
-constexpr int64_t kYields = 2000;          // polls before it sleeps
-constexpr int64_t kLongestPauseNs = 20000; // MPI moves only while it is polled
+constexpr int32_t kCollectiveTags = 256;       // tags for collectives, used round-robin
+constexpr int32_t kTags = kCollectiveTags + 1; // and one for notices
+constexpr int64_t kYields = 2000;              // polls before it sleeps
+constexpr int64_t kLongestPauseNs = 20000;     // MPI moves only while it is polled
 
 const char* level_name(int level) {
     switch (level) {
@@ -46,7 +46,7 @@ std::string describe_library() {
 MpiTransport::MpiTransport(std::shared_ptr<Base> base, MpiGroup group)
     : base_(std::move(base)), group_(std::move(group)), next_context_(base_->next_context()),
       details_(describe_library()),
-      notices_(std::make_unique<Notices>(base_, group_, tag(kSlots))) {}
+      notices_(std::make_unique<Notices>(base_, group_, tag(kCollectiveTags))) {}
 
 MpiTransport::~MpiTransport() {
     base_.reset(); // so that the notices have the last one, which frees a communicator of MPI's
@@ -59,11 +59,11 @@ const char* MpiTransport::why_one_thread() const noexcept {
                : "MPI was initialized without MPI_THREAD_MULTIPLE, so two threads must not call it";
 }
 
-int MpiTransport::tag(int32_t slot) const noexcept { return group_.context * kTags + slot; }
+int MpiTransport::tag(int32_t offset) const noexcept { return group_.context * kTags + offset; }
 
 ChannelEnd MpiTransport::channel_end(int32_t rank, uint64_t sequence) const noexcept {
     return {group_.members[static_cast<std::size_t>(rank)], rank,
-            tag(static_cast<int32_t>(sequence % kSlots))};
+            tag(static_cast<int32_t>(sequence % kCollectiveTags))};
 }
 
 void MpiTransport::abort(const Status& reason) noexcept {

@@ -45,7 +45,7 @@ class MpiTransport final : public Transport {
     Status with_failed_ranks(const Status& status) const noexcept;
 
   private:
-    [[nodiscard]] int tag(int32_t slot) const noexcept;
+    [[nodiscard]] int tag(int32_t offset) const noexcept;
 
     std::shared_ptr<Base> base_;
     MpiGroup group_;

@@ -86,55 +86,56 @@ void ThreadGroup::changed() noexcept {
 }
 
 // The first rank to come says what is done; a rank that wants something else fails it for all.
-void ThreadGroup::compare(Slot& slot, int32_t rank, const Collective& what) {
-    if (slot.first < 0) {
-        slot.first = rank;
+void ThreadGroup::compare(Rendezvous& rendezvous, int32_t rank, const Collective& what) {
+    if (rendezvous.first < 0) {
+        rendezvous.first = rank;
         return;
     }
-    const Collective& first = slot.showings[index(slot.first)].what;
-    if (!slot.error.ok()) {
+    const Collective& first = rendezvous.showings[index(rendezvous.first)].what;
+    if (!rendezvous.error.ok()) {
         return;
     }
     if (first.kind != what.kind) {
-        slot.error =
-            Status::error(Code::rank_mismatch, "rank %d calls %s, but rank %d calls %s", slot.first,
-                          collective_name(first.kind), rank, collective_name(what.kind));
+        rendezvous.error = Status::error(
+            Code::rank_mismatch, "rank %d calls %s, but rank %d calls %s", rendezvous.first,
+            collective_name(first.kind), rank, collective_name(what.kind));
     } else if (first.root != what.root) {
-        slot.error = Status::error(Code::rank_mismatch, "root is %d on rank %d, but %d on rank %d",
-                                   first.root, slot.first, what.root, rank);
+        rendezvous.error =
+            Status::error(Code::rank_mismatch, "root is %d on rank %d, but %d on rank %d",
+                          first.root, rendezvous.first, what.root, rank);
     } else if (first.count != what.count) {
-        slot.error =
+        rendezvous.error =
             Status::error(Code::rank_mismatch, "count is %lld on rank %d, but %lld on rank %d",
-                          static_cast<long long>(first.count), slot.first,
+                          static_cast<long long>(first.count), rendezvous.first,
                           static_cast<long long>(what.count), rank);
     }
 }
 
 void ThreadGroup::show(int32_t rank, const Collective& what) {
     const Lock lock(mutex_);
-    Slot& slot = slots_.try_emplace(what.sequence, size_).first->second;
-    if (what.kind == kMaxU32 && slot.first < 0) {
-        slot.maxima.resize(
+    Rendezvous& rendezvous = in_flight_.try_emplace(what.sequence, size_).first->second;
+    if (what.kind == kMaxU32 && rendezvous.first < 0) {
+        rendezvous.maxima.resize(
             static_cast<std::size_t>(what.count)); // or throws, before anything is said
     }
-    compare(slot, rank, what);
-    if (what.kind == kMaxU32 && slot.error.ok()) {
+    compare(rendezvous, rank, what);
+    if (what.kind == kMaxU32 && rendezvous.error.ok()) {
         const auto* values = static_cast<const uint32_t*>(what.receive);
-        for (std::size_t i = 0; i < slot.maxima.size(); ++i) {
-            slot.maxima[i] = std::max(slot.maxima[i], values[i]);
+        for (std::size_t i = 0; i < rendezvous.maxima.size(); ++i) {
+            rendezvous.maxima[i] = std::max(rendezvous.maxima[i], values[i]);
         }
     }
-    Showing& own = slot.showings[index(rank)];
+    Showing& own = rendezvous.showings[index(rank)];
     own.what = what;
     own.has_come = true;
-    if (++slot.come == size_ || !slot.error.ok()) {
+    if (++rendezvous.come == size_ || !rendezvous.error.ok()) {
         changed();
     }
 }
 
-Status ThreadGroup::lost_status(const Slot& slot) const noexcept {
+Status ThreadGroup::lost_status(const Rendezvous& rendezvous) const noexcept {
     for (int32_t rank = 0; rank < size_; ++rank) {
-        if (is_gone_[index(rank)] && !slot.showings[index(rank)].has_come) {
+        if (is_gone_[index(rank)] && !rendezvous.showings[index(rank)].has_come) {
             return Status::error(Code::peer_lost, "rank %d is gone: %s", rank,
                                  reasons_[index(rank)].text());
         }
@@ -142,24 +143,24 @@ Status ThreadGroup::lost_status(const Slot& slot) const noexcept {
     return {};
 }
 
-Status ThreadGroup::start_reading(Slot& slot, int32_t rank) noexcept {
-    const Collective& what = slot.showings[index(rank)].what;
+Status ThreadGroup::start_reading(Rendezvous& rendezvous, int32_t rank) noexcept {
+    const Collective& what = rendezvous.showings[index(rank)].what;
     for (int32_t source = 0; source < size_; ++source) {
-        const Showing& theirs = slot.showings[index(source)];
+        const Showing& theirs = rendezvous.showings[index(source)];
         if (theirs.is_withdrawn && (!theirs.is_finished || reads_from(what, rank, source))) {
             return Status::error(Code::peer_lost, "rank %d gave up before all were done: %s",
                                  source, reasons_[index(source)].text());
         }
     }
     for (int32_t source = 0; source < size_; ++source) {
-        slot.showings[index(source)].readers += reads_from(what, rank, source) ? 1 : 0;
+        rendezvous.showings[index(source)].readers += reads_from(what, rank, source) ? 1 : 0;
     }
     return {};
 }
 
-Status ThreadGroup::read(Lock& lock, Slot& slot, int32_t rank) noexcept {
-    Showing& own = slot.showings[index(rank)];
-    Status status = start_reading(slot, rank);
+Status ThreadGroup::read(Lock& lock, Rendezvous& rendezvous, int32_t rank) noexcept {
+    Showing& own = rendezvous.showings[index(rank)];
+    Status status = start_reading(rendezvous, rank);
     if (!status.ok()) {
         return status;
     }
@@ -169,28 +170,30 @@ Status ThreadGroup::read(Lock& lock, Slot& slot, int32_t rank) noexcept {
         for (int32_t step = 1; step <= size_ && status.ok(); ++step) {
             const int32_t source = (rank + step) % size_;
             if (reads_from(own.what, rank, source)) {
-                const Collective& theirs = slot.showings[index(source)].what;
+                const Collective& theirs = rendezvous.showings[index(source)].what;
                 status = copy_piece(slice_of(own.what, rank, theirs, source), rank, source);
             }
         }
         lock.lock();
         for (int32_t source = 0; source < size_; ++source) {
-            slot.showings[index(source)].readers -= reads_from(own.what, rank, source) ? 1 : 0;
+            rendezvous.showings[index(source)].readers -=
+                reads_from(own.what, rank, source) ? 1 : 0;
         }
     } else if (own.what.kind == kMaxU32 && own.what.count > 0) {
-        std::memcpy(own.what.receive, slot.maxima.data(), slot.maxima.size() * sizeof(uint32_t));
+        std::memcpy(own.what.receive, rendezvous.maxima.data(),
+                    rendezvous.maxima.size() * sizeof(uint32_t));
     }
     own.is_finished = true;
-    if (!status.ok() && slot.error.ok()) {
-        slot.error = status;
+    if (!status.ok() && rendezvous.error.ok()) {
+        rendezvous.error = status;
     }
     changed();
     return status;
 }
 
-bool ThreadGroup::is_read_by_all(const Slot& slot) const noexcept {
+bool ThreadGroup::is_read_by_all(const Rendezvous& rendezvous) const noexcept {
     for (int32_t rank = 0; rank < size_; ++rank) {
-        const Showing& theirs = slot.showings[index(rank)];
+        const Showing& theirs = rendezvous.showings[index(rank)];
         if (!theirs.is_finished && !theirs.is_withdrawn) {
             return false;
         }
@@ -201,46 +204,46 @@ bool ThreadGroup::is_read_by_all(const Slot& slot) const noexcept {
 Status ThreadGroup::poll(int32_t rank, uint64_t sequence, bool* done) noexcept {
     *done = false;
     Lock lock(mutex_);
-    Slot& slot = slots_.at(sequence);
-    if (!slot.error.ok()) {
-        return slot.error;
+    Rendezvous& rendezvous = in_flight_.at(sequence);
+    if (!rendezvous.error.ok()) {
+        return rendezvous.error;
     }
-    if (slot.come < size_) {
-        return lost_status(slot);
+    if (rendezvous.come < size_) {
+        return lost_status(rendezvous);
     }
-    Showing& own = slot.showings[index(rank)];
+    Showing& own = rendezvous.showings[index(rank)];
     if (!own.is_finished) {
-        const Status status = read(lock, slot, rank);
+        const Status status = read(lock, rendezvous, rank);
         if (!status.ok()) {
             return status;
         }
     }
-    if (!slot.error.ok()) { // of a rank that read meanwhile
-        return slot.error;
+    if (!rendezvous.error.ok()) { // of a rank that read meanwhile
+        return rendezvous.error;
     }
-    *done = !moves_bytes(own.what.kind) || is_read_by_all(slot);
+    *done = !moves_bytes(own.what.kind) || is_read_by_all(rendezvous);
     return {};
 }
 
 void ThreadGroup::release(int32_t rank, uint64_t sequence) noexcept {
     Lock lock(mutex_);
-    Slot& slot = slots_.at(sequence);
-    Showing& own = slot.showings[index(rank)];
+    Rendezvous& rendezvous = in_flight_.at(sequence);
+    Showing& own = rendezvous.showings[index(rank)];
     own.is_withdrawn = true;
     changed();
     changes_.wait(lock, [&] { return own.readers == 0; });
-    if (++slot.released == size_) {
-        slots_.erase(sequence);
+    if (++rendezvous.released == size_) {
+        in_flight_.erase(sequence);
     }
 }
 
 int32_t ThreadGroup::missing(uint64_t sequence, int32_t* ranks, int32_t capacity) noexcept {
     const Lock lock(mutex_);
-    const Slot& slot = slots_.at(sequence);
-    const bool all_came = slot.come == size_;
+    const Rendezvous& rendezvous = in_flight_.at(sequence);
+    const bool all_came = rendezvous.come == size_;
     int32_t count = 0;
     for (int32_t rank = 0; rank < size_; ++rank) {
-        const Showing& theirs = slot.showings[index(rank)];
+        const Showing& theirs = rendezvous.showings[index(rank)];
         if (all_came ? !theirs.is_finished : !theirs.has_come) {
             if (count < capacity) {
                 ranks[count] = rank;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the thread ranks of a group share: one slot for each collective in flight, where every rank shows what it
+// What the thread ranks of a group share: one rendezvous for each collective in flight, where every rank shows what it
 // sends, and everyone reads when all have come.
 #pragma once
 
@@ -23,8 +23,8 @@ struct Showing {
     int32_t readers = 0;       // threads that are copying from it now
 };
 
-struct Slot {
-    explicit Slot(int32_t size) : showings(static_cast<std::size_t>(size)) {}
+struct Rendezvous {
+    explicit Rendezvous(int32_t size) : showings(static_cast<std::size_t>(size)) {}
 
     std::vector<Showing> showings;
     std::vector<uint32_t> maxima;
@@ -57,12 +57,12 @@ class ThreadGroup {
     using Lock = std::unique_lock<std::mutex>;
 
     void changed() noexcept;
-    static void compare(Slot& slot, int32_t rank, const Collective& what);
-    Status lost_status(const Slot& slot) const noexcept;
+    static void compare(Rendezvous& rendezvous, int32_t rank, const Collective& what);
+    Status lost_status(const Rendezvous& rendezvous) const noexcept;
     // Copies what the rank receives, without the lock.
-    Status read(Lock& lock, Slot& slot, int32_t rank) noexcept;
-    Status start_reading(Slot& slot, int32_t rank) noexcept;
-    [[nodiscard]] bool is_read_by_all(const Slot& slot) const noexcept;
+    Status read(Lock& lock, Rendezvous& rendezvous, int32_t rank) noexcept;
+    Status start_reading(Rendezvous& rendezvous, int32_t rank) noexcept;
+    [[nodiscard]] bool is_read_by_all(const Rendezvous& rendezvous) const noexcept;
 
     struct Sub {
         std::shared_ptr<ThreadGroup> group;
@@ -76,8 +76,8 @@ class ThreadGroup {
     uint64_t version_ = 0;
     std::vector<bool> is_gone_;
     std::vector<Status> reasons_;
-    std::map<uint64_t, Slot> slots_;   // by sequence; nodes do not move
-    std::map<int32_t, Sub> subgroups_; // by context
+    std::map<uint64_t, Rendezvous> in_flight_; // by sequence; nodes do not move
+    std::map<int32_t, Sub> subgroups_;         // by context
 };
 
 } // namespace mp::comm

@@ -104,18 +104,18 @@ QuantizeJob job_at(const QuantizeJob& whole, const QuantizeCut& cut, int64_t row
     return job;
 }
 
-bool follows_slot(const QuantizeOne& op) {
-    return op.sink.tracking.slot != nullptr &&
-           op.sink.tracking.slot->updates >= op.sink.tracking.warm_up;
+bool uses_delayed_scale(const QuantizeOne& op) {
+    return op.sink.tracking.delayed != nullptr &&
+           op.sink.tracking.delayed->updates >= op.sink.tracking.warm_up;
 }
 
 // The scale of an operation that has one for the whole tensor.
 numerics::BlockScale tensor_scale(const QuantizeOne& op, float amax) {
-    if (follows_slot(op)) {
-        return {op.sink.tracking.slot->multiply, 1.0F / op.sink.tracking.slot->multiply};
+    if (uses_delayed_scale(op)) {
+        return {op.sink.tracking.delayed->multiply, 1.0F / op.sink.tracking.delayed->multiply};
     }
-    const float previous = op.sink.tracking.slot != nullptr
-                               ? 1.0F / op.sink.tracking.slot->multiply
+    const float previous = op.sink.tracking.delayed != nullptr
+                               ? 1.0F / op.sink.tracking.delayed->multiply
                                : numerics::previous_scale(op.policy().rule, op.grid().dtype,
                                                           op.sink.codes.scale_inv, 0);
     const float chosen =
@@ -222,7 +222,7 @@ Status quantize_one(const Resources& with, const QuantizeOne& op) noexcept {
     const QuantizeOne& line = one_row.has_value() ? *one_row : op;
     QuantizeJob whole = whole_job(line);
     const bool reads_twice =
-        (is_one && !follows_slot(op) && op.sink.given_amax == nullptr) || is_nvfp4(op);
+        (is_one && !uses_delayed_scale(op) && op.sink.given_amax == nullptr) || is_nvfp4(op);
     if (reads_twice) {
         find_tensor_amax(with.threads, op, whole, found);
     }

@@ -19,8 +19,8 @@ void update_scaler(ThreadPool& /*threads*/, const ScalerUpdateDesc& op) noexcept
 }
 
 void update_delayed(ThreadPool& /*threads*/, const DelayedUpdateDesc& op) noexcept {
-    for (int64_t i = 0; i < op.slot_count; ++i) {
-        numerics::update_delayed(op.slots[i], op.histories + i * op.rule.history_len, op.rule);
+    for (int64_t i = 0; i < op.state_count; ++i) {
+        numerics::update_delayed(op.states[i], op.histories + i * op.rule.history_len, op.rule);
     }
 }
 

@@ -13,7 +13,7 @@ namespace mp {
 
 // What is learned about numbers while they become codes; all in device memory, all may be absent.
 struct Tracking {
-    numerics::DelayedSlot* slot = nullptr; // the scale is this one's, once its warm-up is over
+    numerics::DelayedState* delayed = nullptr; // the scale is this one's, once its warm-up is over
     int32_t warm_up = 0;
     numerics::QuantStats* stats = nullptr; // added to, for every array that is written
     float* amax = nullptr;                 // becomes the maximum of itself and the numbers'
@@ -25,14 +25,14 @@ struct ArraySink {
     void* transposed = nullptr;  // the same codes transposed, columns x rows; may be null
     numerics::Rounding rounding; // Purpose::cast
     Tracking tracking;
-    // Stands for the numbers' own amax where their scale is chosen (grid: one scale for all; no slot): what is larger
+    // Stands for the numbers' own amax where their scale is chosen (grid: one scale for all; no delayed scaling): what is larger
     // saturates. Its sign is ignored. Null: the amax is found.
     const float* given_amax = nullptr;
 };
 
 struct Sink : ArraySink {
-    // The same numbers under another grid, in the same reading of them where a device can; none: not wanted. Not beside a slot or
-    // a given amax.
+    // The same numbers under another grid, in the same reading of them where a device can; none: not wanted. Not beside delayed
+    // scaling or a given amax.
     ArrayRef second;
 };
 

@@ -79,7 +79,7 @@ struct QuantizeOne {
 // codes = round(source * multiply) of each block of the grid, saturating for finite values; NaN and infinity
 // stay visible: E4M3 codes them as NaN, E5M2 and fp16 as themselves, E2M1, which has neither, by its block's
 // scale.
-// The scale of a block comes from the slot where there is one and its warm-up is over (grid: one scale for the
+// The scale of a block comes from delayed scaling where that is on and its warm-up is over (grid: one scale for the
 // tensor), otherwise from the block's own amax by the format's policy. It keeps its old value where the rule says so.
 struct QuantizeDesc : OpDesc {
     ArrayRef source;
@@ -109,11 +109,11 @@ struct ContentHashDesc : OpDesc {
     uint64_t* result = nullptr;
 };
 
-// update_delayed() for each of so many slots.
+// update_delayed() for each of so many states.
 struct DelayedUpdateDesc : OpDesc {
-    numerics::DelayedSlot* slots = nullptr;
-    float* histories = nullptr; // slot_count x rule.history_len
-    int32_t slot_count = 0;
+    numerics::DelayedState* states = nullptr;
+    float* histories = nullptr; // state_count x rule.history_len
+    int32_t state_count = 0;
     numerics::DelayedRule rule;
 };
 

@@ -70,19 +70,19 @@ inline bool is_quantized_from(const ArrayRef& source, const ArrayRef& codes,
     return has_known_scales(codes.format.grid, reason) && rule_fits_grid(codes, reason);
 }
 
-inline bool slot_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
+inline bool delayed_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
     const ScaleGrid& grid = op.sink.codes.format.grid;
-    const bool has_slot = op.sink.tracking.slot != nullptr;
+    const bool is_delayed = op.sink.tracking.delayed != nullptr;
     const bool is_given = op.sink.given_amax != nullptr;
-    if (has_slot && grid != kTensorScale) {
+    if (is_delayed && grid != kTensorScale) {
         reason.set("delayed scaling has one fp32 scale for the tensor");
         return false;
     }
-    if (is_given && (!grid.is_one() || has_slot)) {
+    if (is_given && (!grid.is_one() || is_delayed)) {
         reason.set("a given amax is for one scale for the tensor, without delayed scaling");
         return false;
     }
-    if ((has_slot || is_given) && op.sink.second.exists()) {
+    if ((is_delayed || is_given) && op.sink.second.exists()) {
         reason.set("delayed scaling and a given amax are for one grid of scales, not for two");
         return false;
     }
@@ -107,7 +107,7 @@ inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
     return detail::is_matrix(op.source, reason) &&
            detail::is_quantized_from(op.source, sink.codes, reason) &&
            (!sink.second.exists() || detail::is_quantized_from(op.source, sink.second, reason)) &&
-           detail::slot_fits_grid(op, reason);
+           detail::delayed_fits_grid(op, reason);
 }
 
 inline bool is_dequantize(const DequantizeDesc& op, Reason& reason) noexcept {

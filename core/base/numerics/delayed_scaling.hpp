@@ -34,15 +34,15 @@ struct DelayedRule {
 };
 
 // Of one tensor, in device memory. Its history is beside it: history_len floats, of which element 0
-// waits for this step's amax (the slot gathers it; where it gathered none, element 0 counts, which
+// waits for this step's amax (the state gathers it; where it gathered none, element 0 counts, which
 // a loaded state may have set) and 1 ... are the earlier ones, oldest first.
-struct DelayedSlot {
+struct DelayedState {
     float multiply = 1.0F;
     float amax = 0.0F;   // of all casts since the last update, as a maximum of bit patterns
     int32_t updates = 0; // that entered the history, since the last restart
     int32_t reserved = 0;
 };
-static_assert(sizeof(DelayedSlot) == 16);
+static_assert(sizeof(DelayedState) == 16);
 
 namespace detail {
 
@@ -69,11 +69,11 @@ MP_HD inline float roll_history(float* history, int32_t length, float amax) {
 // The end of a step, for one tensor. multiply = max_code / amax by rule.policy, where amax is the
 // largest of the last history_len ones, this step's included, or this step's alone; an amax of 0
 // and one that is not finite leave multiply as it is.
-MP_HD inline void update_delayed(DelayedSlot& slot, float* history, const DelayedRule& rule) {
-    float amax = bits_from_float(slot.amax) != 0 ? slot.amax : history[0];
+MP_HD inline void update_delayed(DelayedState& state, float* history, const DelayedRule& rule) {
+    float amax = bits_from_float(state.amax) != 0 ? state.amax : history[0];
     const bool restarts = !is_finite(amax) && rule.non_finite == NonFiniteAmax::restart;
     const bool skips = !is_finite(amax) && rule.non_finite == NonFiniteAmax::skip;
-    slot.amax = 0.0F;
+    state.amax = 0.0F;
     if (skips || (bits_from_float(amax) == 0 && !rule.rolls_on_zero)) {
         history[0] = 0.0F;
         return;
@@ -81,11 +81,12 @@ MP_HD inline void update_delayed(DelayedSlot& slot, float* history, const Delaye
     amax = restarts ? 0.0F : amax;
     const float largest = detail::roll_history(history, rule.history_len, amax);
     const float followed = rule.algo == AmaxAlgo::max ? largest : amax;
-    const bool is_due = rule.interval <= 1 || slot.updates % rule.interval == 0;
+    const bool is_due = rule.interval <= 1 || state.updates % rule.interval == 0;
     if (is_due && is_finite(followed) && followed > 0.0F) {
-        slot.multiply = block_scale(rule.policy, followed, 1.0F / slot.multiply, followed).multiply;
+        state.multiply =
+            block_scale(rule.policy, followed, 1.0F / state.multiply, followed).multiply;
     }
-    slot.updates = restarts ? 0 : (slot.updates < INT32_MAX ? slot.updates + 1 : slot.updates);
+    state.updates = restarts ? 0 : (state.updates < INT32_MAX ? state.updates + 1 : state.updates);
 }
 
 } // namespace mp::numerics
