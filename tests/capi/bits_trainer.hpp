@@ -15,10 +15,7 @@ inline const std::vector<float>& noise(int32_t step, int32_t slot) {
         const OwnArithmetic floats;
         std::vector<std::vector<float>> made;
         for (uint64_t i = 0; i < uint64_t{kSteps} * kMostSlots; ++i) {
-            made.push_back(numbers(kTokens * kIn, 1000 + i));
-            for (float& value : made.back()) {
-                value *= 0.01F;
-            }
+            made.push_back(numbers(kTokens * kIn, 1000 + i, 0.01F));
         }
         made[kSkippedStep * kMostSlots + 5][123] = std::numeric_limits<float>::infinity();
         return made;

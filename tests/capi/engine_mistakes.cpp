@@ -34,11 +34,8 @@ struct EngineMistakes : ::testing::Test {
     Context context = make_context(1);
 
     Tensor matrix(int64_t rows, int64_t columns, uint64_t seed, float scale = 1.0F) const {
-        std::vector<float> values = numbers(static_cast<std::size_t>(rows * columns), seed);
-        for (float& value : values) {
-            value *= scale;
-        }
-        return make_tensor(context, MP_DTYPE_FP32, {rows, columns}, values);
+        return make_tensor(context, MP_DTYPE_FP32, {rows, columns},
+                           numbers(static_cast<std::size_t>(rows * columns), seed, scale));
     }
 };
 
@@ -77,8 +74,7 @@ double mean_bias(mp_context* context, const char* state, const char* format,
         }
         EXPECT_TRUE(done(mp_optimizer_step(optimizer, nullptr, nullptr)));
         EXPECT_TRUE(succeeded(mp_optimizer_read_state(optimizer, nullptr, 0, state, values)));
-        void* data = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_get_data(values, &data)));
+        void* data = data_of(values);
         for (std::size_t i = 0; i < kCount && step >= kFirst; ++i) {
             sums[i] += static_cast<double>(static_cast<const float*>(data)[i]);
         }

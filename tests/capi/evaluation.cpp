@@ -58,11 +58,8 @@ struct Net {
         return Saved(made);
     }
     [[nodiscard]] Tensor matrix(uint64_t seed, float size) const {
-        std::vector<float> values = numbers(kRows * kSize, seed);
-        for (float& value : values) {
-            value *= size;
-        }
-        return make_tensor(context, MP_DTYPE_FP32, {kRows, kSize}, values);
+        return make_tensor(context, MP_DTYPE_FP32, {kRows, kSize},
+                           numbers(kRows * kSize, seed, size));
     }
     void write_weight(float factor) {
         std::vector<float> values = w;
@@ -81,11 +78,8 @@ struct Net {
         } else if (way == Way::plain) {
             EXPECT_TRUE(succeeded(mp_linear_forward(layer, nullptr, x, y)));
         } else if (way == Way::pointers) {
-            void *from = nullptr, *to = nullptr;
-            EXPECT_TRUE(succeeded(mp_tensor_get_data(x, &from)));
-            EXPECT_TRUE(succeeded(mp_tensor_get_data(y, &to)));
-            EXPECT_TRUE(succeeded(
-                mp_linear_forward_pointers(layer, nullptr, kRows, from, to, MP_DTYPE_FP32)));
+            EXPECT_TRUE(succeeded(mp_linear_forward_pointers(layer, nullptr, kRows, data_of(x),
+                                                             data_of(y), MP_DTYPE_FP32)));
         } else if (way == Way::inference) {
             EXPECT_TRUE(succeeded(mp_linear_forward(twin, nullptr, x, y)));
         } else if (way != Way::never) {

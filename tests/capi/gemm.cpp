@@ -32,12 +32,6 @@ mp_gemm_desc desc_of(const Case& c) {
     return desc;
 }
 
-Gemm make_gemm(mp_context* context, const mp_gemm_desc& desc) {
-    mp_gemm* gemm = nullptr;
-    EXPECT_TRUE(succeeded(mp_gemm_create(context, &desc, &gemm)));
-    return Gemm(gemm);
-}
-
 // Half a unit in the last place of the output type, relative.
 double rounding_of(int32_t dtype) {
     return dtype == MP_DTYPE_FP32 ? 0x1p-24 : dtype == MP_DTYPE_FP16 ? 0x1p-11 : 0x1p-8;

@@ -48,12 +48,6 @@ mp_gemm_desc product() {
     return desc;
 }
 
-Gemm make_gemm(mp_context* context, const mp_gemm_desc& desc) {
-    mp_gemm* gemm = nullptr;
-    EXPECT_TRUE(succeeded(mp_gemm_create(context, &desc, &gemm)));
-    return Gemm(gemm);
-}
-
 void expect_equal(mp_tensor* actual, mp_tensor* expected) {
     EXPECT_EQ(bytes_of(actual), bytes_of(expected));
     EXPECT_EQ(bytes_of(scales_of(actual)), bytes_of(scales_of(expected)));

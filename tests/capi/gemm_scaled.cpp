@@ -28,12 +28,6 @@ mp_gemm_desc scaled_desc() {
     return desc;
 }
 
-Gemm make_gemm(mp_context* context, const mp_gemm_desc& desc) {
-    mp_gemm* gemm = nullptr;
-    EXPECT_TRUE(succeeded(mp_gemm_create(context, &desc, &gemm)));
-    return Gemm(gemm);
-}
-
 std::vector<float> small_integers(std::size_t count, uint64_t seed) {
     std::vector<float> values = numbers(count, seed);
     for (float& value : values) {

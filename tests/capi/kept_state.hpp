@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "kept_choices.hpp"
+#include "layers.hpp"
 #include "optimizers.hpp"
 #include "ranks.hpp"
 #include "training.hpp"
@@ -219,10 +220,7 @@ inline void Kept::write_gradient(int32_t index, int number, float scale) {
     EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
     std::vector<float> values =
         mp_test::numbers(static_cast<std::size_t>(desc.shape[0]),
-                         count + static_cast<uint64_t>(number * 100 + name[0]));
-    for (float& value : values) {
-        value *= scale;
-    }
+                         count + static_cast<uint64_t>(number * 100 + name[0]), scale);
     if (number == 2 && index == 0) {
         values[0] = std::numeric_limits<float>::infinity(); // skipped, but its loss counts
     }
@@ -231,10 +229,8 @@ inline void Kept::write_gradient(int32_t index, int number, float scale) {
 }
 
 inline void Kept::pass(uint64_t seed, bool is_trained) {
-    std::vector<float> values = mp_test::numbers(512, seed);
-    for (float& value : values) {
-        value *= static_cast<float>(seed); // so that amaxes differ
-    }
+    std::vector<float> values =
+        mp_test::numbers(512, seed, static_cast<float>(seed)); // so that amaxes differ
     const Tensor x = make_tensor(context_, MP_DTYPE_BF16, {16, 32}, values);
     const Tensor y = make_tensor(context_, MP_DTYPE_BF16, {16, 32});
     EXPECT_TRUE(done(mp_linear_forward(layer_, nullptr, x, y)));
@@ -295,12 +291,7 @@ inline std::vector<double> Kept::kept() const {
         all.push_back(scale);
     }
     if (layer_.owned != nullptr) {
-        std::vector<unsigned char> scaling(1 << 16);
-        std::size_t bytes = 0;
-        EXPECT_TRUE(
-            succeeded(mp_linear_get_scaling(layer_, scaling.data(), scaling.size(), &bytes)));
-        scaling.resize(bytes);
-        add_bytes(scaling);
+        add_bytes(scaling_of(layer_));
     }
     return all;
 }

@@ -19,8 +19,7 @@ TEST_F(Fp8LinearWeights, CachedWeightServesUntilTheStepEnds) {
         const Linear fresh = make(context, recipe, weight, sizes);
         mp_linear* const layers[] = {cached};
         const Pass first = run(context, cached);
-        void* memory = nullptr;
-        MP_OK(mp_tensor_get_data(weight, &memory));
+        void* memory = data_of(weight);
         for (std::size_t i = 0; i < w.size(); ++i) {
             static_cast<float*>(memory)[i] *= 3.0F; // behind the library's back
         }

@@ -155,10 +155,8 @@ struct Model {
     [[nodiscard]] std::vector<unsigned char> scaling() const {
         std::vector<unsigned char> all;
         for (const Linear& linear : layers.linears) {
-            std::vector<unsigned char> one(1 << 16);
-            std::size_t bytes = 0;
-            EXPECT_TRUE(succeeded(mp_linear_get_scaling(linear, one.data(), one.size(), &bytes)));
-            all.insert(all.end(), one.begin(), one.begin() + static_cast<std::ptrdiff_t>(bytes));
+            const std::vector<unsigned char> one = scaling_of(linear);
+            all.insert(all.end(), one.begin(), one.end());
         }
         return all;
     }

@@ -18,10 +18,7 @@ struct Arrays {
     explicit Arrays(int32_t arrays) : memory(static_cast<std::size_t>(arrays) * kCount, 1.0F) {}
     float* at(int32_t i) { return memory.data() + static_cast<std::ptrdiff_t>(i) * kCount; }
     Tensor tensor(mp_context* context, int32_t i) {
-        const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {kCount});
-        mp_tensor* raw = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_wrap(context, &desc, at(i), nullptr, nullptr, &raw)));
-        return Tensor(raw);
+        return wrap_tensor(context, MP_DTYPE_FP32, {kCount}, at(i));
     }
 };
 

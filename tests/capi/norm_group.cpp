@@ -68,9 +68,7 @@ struct Model {
     mp_optimizer_stats stats() { return stats_of(optimizer); }
     // One element of the gradient of parameter `index`.
     void spoil(std::size_t index, float value) const {
-        void* data = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_get_data(grads[index], &data)));
-        static_cast<float*>(data)[3] = value;
+        static_cast<float*>(data_of(grads[index]))[3] = value;
     }
 };
 

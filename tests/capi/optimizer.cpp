@@ -38,18 +38,11 @@ struct Training {
 
     void write_grads(uint64_t seed, float scale = 1.0F) {
         for (int32_t i = 0; i < 4; ++i) {
-            std::vector<float> values =
-                numbers(static_cast<std::size_t>(kSizes[i]), seed * 10 + static_cast<uint64_t>(i));
-            for (float& value : values) {
-                value *= scale;
-            }
+            std::vector<float> values = numbers(static_cast<std::size_t>(kSizes[i]),
+                                                seed * 10 + static_cast<uint64_t>(i), scale);
             const Tensor exact = make_tensor(context, MP_DTYPE_FP32, {kSizes[i]}, values);
             const Tensor grad = state_of(optimizer, i, "grad");
-            mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-            EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
-            EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32
-                                      ? mp_tensor_copy(exact, nullptr, grad)
-                                      : mp_tensor_cast(exact, nullptr, grad, nullptr)));
+            round_into(exact, grad);
         }
     }
 
@@ -109,10 +102,7 @@ TEST(Optimizer, SkippedStepChangesNothing) {
             std::vector<float> values = values_of(run.context, grad);
             values[39999] = poison;
             const Tensor exact = make_tensor(run.context, MP_DTYPE_FP32, {40000}, values);
-            mp_tensor_desc grad_desc = MP_TENSOR_DESC_INIT;
-            MP_OK(mp_tensor_get_desc(grad, &grad_desc));
-            MP_OK(grad_desc.dtype == MP_DTYPE_FP32 ? mp_tensor_copy(exact, nullptr, grad)
-                                                   : mp_tensor_cast(exact, nullptr, grad, nullptr));
+            round_into(exact, grad);
             const auto before = run.all_bits();
             MP_OK(mp_optimizer_step(run.optimizer, nullptr, nullptr));
             ASSERT_EQ(run.all_bits(), before) << name;

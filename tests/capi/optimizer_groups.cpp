@@ -45,10 +45,7 @@ struct Groups {
             succeeded(add_param(optimizer, group, name.c_str(), params.back(), grads.back())));
     }
     void write_grads(uint64_t seed, float scale = 1.0F) {
-        std::vector<float> values = numbers(kCount, seed);
-        for (float& value : values) {
-            value *= scale;
-        }
+        std::vector<float> values = numbers(kCount, seed, scale);
         for (const Tensor& grad : grads) {
             EXPECT_TRUE(succeeded(
                 mp_tensor_write(grad, nullptr, values.data(), values.size() * sizeof(float))));

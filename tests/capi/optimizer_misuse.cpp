@@ -100,11 +100,7 @@ TEST(OptimizerMisuse, ParametersThatShareMemoryAreRefused) {
     const int32_t group = add_group(optimizer);
     std::vector<float> memory(300);
     const auto piece = [&](std::size_t first, int64_t count) {
-        const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {count});
-        mp_tensor* tensor = nullptr;
-        EXPECT_TRUE(succeeded(
-            mp_tensor_wrap(context, &desc, memory.data() + first, nullptr, nullptr, &tensor)));
-        return Tensor(tensor);
+        return wrap_tensor(context, MP_DTYPE_FP32, {count}, memory.data() + first);
     };
     const Tensor param = piece(0, 100);
     const Tensor grad = piece(100, 100);

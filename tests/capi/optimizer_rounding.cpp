@@ -46,11 +46,7 @@ TEST(OptimizerRounding, SmallLearningRateNeedsKahanOrStochasticRoundingOrAMaster
         const Tensor ones =
             make_tensor(context, MP_DTYPE_FP32, {kCount}, std::vector<float>(kCount, 1.0F));
         const Tensor grad = state_of(optimizer, 0, "grad");
-        mp_tensor_desc grad_desc = MP_TENSOR_DESC_INIT;
-        EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &grad_desc)));
-        EXPECT_TRUE(succeeded(grad_desc.dtype == MP_DTYPE_FP32
-                                  ? mp_tensor_copy(ones, nullptr, grad)
-                                  : mp_tensor_cast(ones, nullptr, grad, nullptr)));
+        round_into(ones, grad);
         for (int step = 0; step < 4000; ++step) {
             EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));
         }

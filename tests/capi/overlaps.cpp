@@ -90,10 +90,7 @@ void check_call(const Arena& arena, const Call& call) {
 template <typename T = float> T* as(char* data) { return reinterpret_cast<T*>(data); }
 
 Tensor over(mp_context* context, char* data, int32_t dtype, const std::vector<int64_t>& shape) {
-    const mp_tensor_desc desc = tensor_desc(dtype, shape);
-    mp_tensor* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &made)));
-    return Tensor(made);
+    return wrap_tensor(context, dtype, shape, data);
 }
 Tensor matrix(mp_context* context, char* data) {
     return over(context, data, MP_DTYPE_FP32, {kSide, kSide});
@@ -257,9 +254,7 @@ Call gemm(mp_context* context) {
                 desc.flags = MP_GEMM_BIAS | MP_GEMM_TRANS_B;
                 desc.dtype_a = desc.dtype_b = desc.dtype_d = MP_DTYPE_FP8_E4M3;
                 desc.scale_a_dtype = desc.scale_b_dtype = MP_DTYPE_FP32;
-                mp_gemm* raw = nullptr;
-                EXPECT_TRUE(succeeded(mp_gemm_create(context, &desc, &raw)));
-                const Gemm plan(raw);
+                const Gemm plan = make_gemm(context, desc);
                 std::vector<Tensor> held;
                 const auto made = [&](std::size_t i, int32_t dtype,
                                       const std::vector<int64_t>& shape) {

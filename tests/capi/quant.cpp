@@ -211,11 +211,7 @@ TEST_F(QuantTest, CodesAndScalesAreLentSeparately) {
     MP_OK(mp_dlpack_export(scales, &lent));
     MP_OK(mp_dlpack_import(context, lent, &raw));
     const Tensor factors(raw);
-    void* a = nullptr;
-    void* b = nullptr;
-    MP_OK(mp_tensor_get_data(quantized, &a));
-    MP_OK(mp_tensor_get_data(codes, &b));
-    EXPECT_EQ(a, b);
+    EXPECT_EQ(data_of(quantized), data_of(codes));
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     MP_OK(mp_tensor_get_desc(factors, &desc));
     EXPECT_EQ(desc.dtype, MP_DTYPE_FP32);

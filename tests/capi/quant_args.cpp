@@ -277,10 +277,8 @@ TEST_F(QuantArgs, WrongCalls) {
     args = MP_QUANTIZE_ARGS_INIT;
     args.amax_pointer = &amax;
     MP_FAILS(call(args, rows), MP_STATUS_UNSUPPORTED, "one scale");
-    void* own = nullptr;
     const Tensor held = amax_of(quantized);
-    MP_OK(mp_tensor_get_data(held, &own));
-    args.amax_pointer = static_cast<float*>(own);
+    args.amax_pointer = static_cast<float*>(data_of(held));
     MP_FAILS(call(args, quantized), MP_STATUS_INVALID_ARGUMENT, "amax_pointer",
              "destination's amax");
     args.amax_pointer = reinterpret_cast<float*>(reinterpret_cast<char*>(&amax) + 1);

@@ -37,10 +37,7 @@ struct Stepped {
     }
     void steps(int count, float unit) {
         for (int i = 0; i < count; ++i) {
-            std::vector<float> values = numbers(kCount, static_cast<uint64_t>(i) + 1);
-            for (float& value : values) {
-                value *= unit;
-            }
+            std::vector<float> values = numbers(kCount, static_cast<uint64_t>(i) + 1, unit);
             ASSERT_TRUE(succeeded(
                 mp_tensor_write(grad, nullptr, values.data(), values.size() * sizeof(float))));
             ASSERT_TRUE(succeeded(mp_optimizer_step(optimizer, nullptr, nullptr)));

@@ -29,13 +29,6 @@ struct Seen {
     }
 };
 
-std::vector<float> scaled(std::vector<float> values, float factor) {
-    for (float& value : values) {
-        value *= factor;
-    }
-    return values;
-}
-
 std::string get(const mp_recipe* recipe, const char* key) {
     const char* text = nullptr;
     EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, key, &text)));
@@ -75,10 +68,9 @@ struct Layer {
     void forward(mp_context* context, int64_t step, uint64_t seed) {
         const float factor = 3.0F / static_cast<float>(step * step + 1);
         x = make_tensor(context, MP_DTYPE_FP32, {rows, in},
-                        scaled(numbers(static_cast<std::size_t>(rows * in), seed), factor));
-        dy = make_tensor(
-            context, MP_DTYPE_FP32, {rows, out},
-            scaled(numbers(static_cast<std::size_t>(rows * out), seed + 1), 0.01F * factor));
+                        numbers(static_cast<std::size_t>(rows * in), seed, factor));
+        dy = make_tensor(context, MP_DTYPE_FP32, {rows, out},
+                         numbers(static_cast<std::size_t>(rows * out), seed + 1, 0.01F * factor));
         EXPECT_TRUE(done(mp_linear_forward(linear, nullptr, x, y)));
     }
 };
@@ -171,8 +163,8 @@ class Trained {
         } sizes[] = {{96, 64, 0}, {24, 40, 0}, {64, 64, MP_LINEAR_FIRST_OR_LAST}};
         const auto& s = sizes[i];
         const int64_t shape[] = {s.out, s.in};
-        const std::vector<float> values = scaled(
-            numbers(static_cast<std::size_t>(s.out * s.in), 5 + static_cast<uint64_t>(i)), 0.3F);
+        const std::vector<float> values =
+            numbers(static_cast<std::size_t>(s.out * s.in), 5 + static_cast<uint64_t>(i), 0.3F);
         const bool is_codes = i == 0 && get(recipe_, MP_RECIPE_WEIGHT_GATHER_CODES) == "on";
         mp_tensor* raw = nullptr;
         MP_OK((is_codes ? mp_recipe_create_weight_codes : mp_recipe_create_weight)(

@@ -24,14 +24,7 @@ struct Array {
         for (std::size_t i = 0; i < values.size(); ++i) {
             values[i] = first + step * static_cast<float>(i);
         }
-        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-        desc.dtype = MP_DTYPE_FP32;
-        desc.ndim = 1;
-        desc.shape[0] = count;
-        mp_tensor* raw = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_tensor_wrap(context, &desc, values.data(), nullptr, nullptr, &raw)));
-        tensor = Tensor(raw);
+        tensor = wrap_tensor(context, MP_DTYPE_FP32, {count}, values.data());
     }
     std::vector<float> values; // outlives the tensor
     Tensor tensor;

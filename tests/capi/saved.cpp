@@ -249,8 +249,7 @@ TEST_F(SavedTest, AFrozenWeightIsRoundedOnce) {
         MP_OK(mp_linear_get_desc(frozen.linear, &desc));
         EXPECT_EQ(desc.flags, MP_LINEAR_FROZEN);
         // Behind the library's back nothing is noticed; a write of the library's is.
-        void* data = nullptr;
-        MP_OK(mp_tensor_get_data(frozen.w, &data));
+        void* data = data_of(frozen.w);
         std::memset(data, 0, sizeof(float) * kSize * kSize);
         frozen.end_step();
         MP_OK(mp_linear_backward_data(frozen.linear, nullptr, dy, dx));

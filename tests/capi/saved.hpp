@@ -37,11 +37,8 @@ struct SavedTest : ::testing::Test {
     Context context = make_context();
 
     Tensor activation(uint64_t seed, float scale = 1.0F) const {
-        std::vector<float> values = numbers(kRows * kSize, seed);
-        for (float& value : values) {
-            value *= scale;
-        }
-        return make_tensor(context, MP_DTYPE_FP32, {kRows, kSize}, values);
+        return make_tensor(context, MP_DTYPE_FP32, {kRows, kSize},
+                           numbers(kRows * kSize, seed, scale));
     }
     Tensor empty() const { return make_tensor(context, MP_DTYPE_FP32, {kRows, kSize}); }
     Tensor empty_weight(int32_t dtype = MP_DTYPE_FP32) const {

@@ -177,8 +177,7 @@ TEST(Scaler, CheckSeesOneBadElementAnywhereInEveryType) {
                     values[static_cast<std::size_t>(bad)] = poison;
                 }
                 const Tensor tensor = make_tensor(context, dtype, {40001}, values);
-                void* data = nullptr;
-                MP_OK(mp_tensor_get_data(tensor, &data));
+                void* data = data_of(tensor);
                 const Scaler scaler = make_scaler(context, MP_SCALER_DESC_INIT);
                 const void* const grads[2] = {data, nullptr};
                 const int32_t dtypes[2] = {dtype, dtype};

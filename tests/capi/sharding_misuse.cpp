@@ -36,11 +36,7 @@ TEST(ShardingMisuse, StageTwoNeedsGradientsOfTheLibrary) {
     run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
         ShardedModel model(comm, stage_desc(2));
         std::vector<float> memory(10);
-        mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {10});
-        mp_tensor* raw = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_tensor_wrap(model.context, &desc, memory.data(), nullptr, nullptr, &raw)));
-        const Tensor grad(raw);
+        const Tensor grad = wrap_tensor(model.context, MP_DTYPE_FP32, {10}, memory.data());
         const Tensor param = make_tensor(model.context, MP_DTYPE_FP32, {10});
         EXPECT_TRUE(succeeded(add_param(model.optimizer, 0, "own", param, grad)));
         const mp_status status = mp_optimizer_shard(model.optimizer, nullptr);

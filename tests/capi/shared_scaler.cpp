@@ -52,12 +52,8 @@ struct Stepper {
     void make_optimizer(mp_recipe* recipe, mp_comm* comm) {
         optimizer = make_optimizer_on(comm, context, recipe);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
-        const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {2});
-        mp_tensor* wrapped[2] = {};
-        EXPECT_TRUE(succeeded(mp_tensor_wrap(context, &desc, p, nullptr, nullptr, &wrapped[0])));
-        EXPECT_TRUE(succeeded(mp_tensor_wrap(context, &desc, g, nullptr, nullptr, &wrapped[1])));
-        param = Tensor(wrapped[0]);
-        grad = Tensor(wrapped[1]);
+        param = wrap_tensor(context, MP_DTYPE_FP32, {2}, p);
+        grad = wrap_tensor(context, MP_DTYPE_FP32, {2}, g);
         EXPECT_TRUE(succeeded(add_param(optimizer, 0, "w", param, grad)));
     }
     // Whether it was skipped.

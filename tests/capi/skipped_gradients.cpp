@@ -159,9 +159,8 @@ struct Model {
     }
     void write(const Format& format, int64_t bad_at) {
         for (std::size_t i = 0; i < 2; ++i) {
-            void* data = nullptr;
-            EXPECT_TRUE(succeeded(mp_tensor_get_data(grads[i], &data)));
-            fill(format, static_cast<unsigned char*>(data), kCounts[i], i == 0 ? bad_at : -1);
+            fill(format, static_cast<unsigned char*>(data_of(grads[i])), kCounts[i],
+                 i == 0 ? bad_at : -1);
         }
     }
     [[nodiscard]] mp_optimizer_stats stats() const { return stats_of(optimizer); }

@@ -101,9 +101,7 @@ TEST(SmallStack, CodesAndProducts) {
             desc.m = desc.n = desc.k = 128;
             desc.dtype_a = desc.dtype_b = dtype;
             desc.implementation = "simple";
-            mp_gemm* made = nullptr;
-            MP_OK(mp_gemm_create(context, &desc, &made));
-            const Gemm gemm(made);
+            const Gemm gemm = make_gemm(context, desc);
             const Tensor a = make_tensor(context, dtype, {128, 128});
             const Tensor d = make_tensor(context, MP_DTYPE_FP32, {128, 128});
             MP_OK(mp_gemm_run(gemm, nullptr, a, a, nullptr, nullptr, d));

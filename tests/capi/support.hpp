@@ -142,6 +142,12 @@ inline Queue make_queue(mp_context* context) {
     return Queue(made);
 }
 
+inline Gemm make_gemm(mp_context* context, const mp_gemm_desc& desc) {
+    mp_gemm* made = nullptr;
+    EXPECT_TRUE(succeeded(mp_gemm_create(context, &desc, &made)));
+    return Gemm(made);
+}
+
 inline mp_tensor_desc tensor_desc(int32_t dtype, const std::vector<int64_t>& shape) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     desc.dtype = dtype;
@@ -178,6 +184,30 @@ inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<
     Tensor rounded = make_tensor(context, dtype, shape);
     EXPECT_TRUE(succeeded(mp_tensor_cast(exact, nullptr, rounded, nullptr)));
     return rounded;
+}
+
+// Over memory of the test's.
+inline Tensor wrap_tensor(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape,
+                          void* data) {
+    const mp_tensor_desc desc = tensor_desc(dtype, shape);
+    mp_tensor* tensor = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_wrap(context, &desc, data, nullptr, nullptr, &tensor)));
+    return Tensor(tensor);
+}
+
+inline void* data_of(mp_tensor* tensor) {
+    void* data = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_get_data(tensor, &data)));
+    return data;
+}
+
+// Numbers of an fp32 tensor into one of any type, rounded to it.
+inline void round_into(mp_tensor* exact, mp_tensor* to) {
+    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+    EXPECT_TRUE(succeeded(mp_tensor_get_desc(to, &desc)));
+    EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32
+                              ? mp_tensor_copy(exact, nullptr, to)
+                              : mp_tensor_cast(exact, nullptr, to, nullptr)));
 }
 
 // Of codes: their scales, and the amaxes beside them.
@@ -227,8 +257,8 @@ inline std::vector<float> values_of(mp_context* context, mp_tensor* tensor) {
     return values;
 }
 
-// Numbers in [-1, 1) that need all their bits, the same in every run (splitmix64).
-inline std::vector<float> numbers(std::size_t count, uint64_t seed) {
+// Numbers in [-1, 1) that need all their bits, times a scale; the same in every run (splitmix64).
+inline std::vector<float> numbers(std::size_t count, uint64_t seed, float scale = 1.0F) {
     std::vector<float> values(count);
     for (float& value : values) {
         seed += 0x9e3779b97f4a7c15ULL;
@@ -236,7 +266,7 @@ inline std::vector<float> numbers(std::size_t count, uint64_t seed) {
         z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
         z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
         z ^= z >> 31;
-        value = static_cast<float>(static_cast<double>(z >> 11) * 0x1p-52 - 1.0);
+        value = static_cast<float>(static_cast<double>(z >> 11) * 0x1p-52 - 1.0) * scale;
     }
     return values;
 }

@@ -139,16 +139,11 @@ struct Training {
         state.struct_size = sizeof state;
         EXPECT_TRUE(succeeded(mp_scaler_get_state(scaler, nullptr, &state)));
         add(&state, sizeof state);
-        mp_optimizer_stats stats{};
-        stats.struct_size = sizeof stats;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_stats(optimizer, nullptr, &stats)));
+        const mp_optimizer_stats stats = stats_of(optimizer);
         add(&stats.step, sizeof stats.step);
         add(&stats.skipped_steps, sizeof stats.skipped_steps);
-        std::vector<unsigned char> scaling(1 << 16);
-        size_t bytes = 0;
-        EXPECT_TRUE(
-            succeeded(mp_linear_get_scaling(linear, scaling.data(), scaling.size(), &bytes)));
-        add(scaling.data(), bytes);
+        const std::vector<unsigned char> scaling = scaling_of(linear);
+        add(scaling.data(), scaling.size());
         add(&position, sizeof position);
         return all;
     }

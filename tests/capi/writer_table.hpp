@@ -27,11 +27,8 @@ struct Place {
     Tensor numbers_ = matrix(11); // the values that are written
 
     Tensor matrix(uint64_t seed, int32_t dtype = MP_DTYPE_FP32) const {
-        std::vector<float> values = numbers(static_cast<std::size_t>(kArea), seed);
-        for (float& value : values) {
-            value *= 3.0F;
-        }
-        return make_tensor(context, dtype, {kSide, kSide}, values);
+        return make_tensor(context, dtype, {kSide, kSide},
+                           numbers(static_cast<std::size_t>(kArea), seed, 3.0F));
     }
     // Some of the target's first elements.
     Tensor first(int64_t count) const {
@@ -44,11 +41,6 @@ struct Place {
         EXPECT_TRUE(
             succeeded(mp_tensor_quantize(numbers_, nullptr, made, nullptr, nullptr, nullptr)));
         return made;
-    }
-    static void* data_of(mp_tensor* tensor) {
-        void* data = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_get_data(tensor, &data)));
-        return data;
     }
     // Another layer, whose results are written; fp32 keeps no copy of what it is given.
     Linear other(mp_tensor* weight, mp_tensor* bias = nullptr) const {
@@ -88,9 +80,9 @@ inline void add_tensor_writers(std::vector<Writer>& all) {
                                              nullptr);
                    }});
     all.push_back({"mp_tensor_cast_pointers", [](const Place& p) {
-                       return mp_tensor_cast_pointers(p.context, nullptr,
-                                                      Place::data_of(p.numbers_), MP_DTYPE_FP32,
-                                                      p.memory, MP_DTYPE_FP32, kArea, nullptr);
+                       return mp_tensor_cast_pointers(p.context, nullptr, data_of(p.numbers_),
+                                                      MP_DTYPE_FP32, p.memory, MP_DTYPE_FP32, kArea,
+                                                      nullptr);
                    }});
     all.push_back({"mp_tensor_amax",
                    [](const Place& p) { return mp_tensor_amax(p.numbers_, nullptr, p.first(1)); }});
@@ -104,8 +96,8 @@ inline mp_quantized_memory memory_of(mp_tensor* codes) {
     mp_quantized_memory memory = MP_QUANTIZED_MEMORY_INIT;
     memory.dtype = MP_DTYPE_FP8_E4M3;
     memory.rows = memory.columns = kSide;
-    memory.codes = Place::data_of(codes);
-    memory.scale_inv = Place::data_of(scales);
+    memory.codes = data_of(codes);
+    memory.scale_inv = data_of(scales);
     return memory;
 }
 
@@ -125,9 +117,9 @@ inline void add_quantizers(std::vector<Writer>& all) {
                             : part == 1 ? memory.scale_inv
                                         : memory.transposed) = part == 3 ? nullptr : p.memory;
                            memory.amax = part == 3 ? p.memory : nullptr;
-                           return mp_tensor_quantize_pointers(
-                               p.context, nullptr, Place::data_of(p.numbers_), MP_DTYPE_FP32,
-                               nullptr, &memory, nullptr);
+                           return mp_tensor_quantize_pointers(p.context, nullptr,
+                                                              data_of(p.numbers_), MP_DTYPE_FP32,
+                                                              nullptr, &memory, nullptr);
                        }});
     }
     all.push_back({"mp_tensor_quantize", [](const Place& p) { // the amax is marked as taken
@@ -156,9 +148,7 @@ inline void add_gemms(std::vector<Writer>& all) {
                            mp_gemm_desc desc = MP_GEMM_DESC_INIT;
                            desc.m = desc.n = desc.k = kSide;
                            desc.dtype_a = desc.dtype_b = MP_DTYPE_FP32;
-                           mp_gemm* raw = nullptr;
-                           EXPECT_TRUE(succeeded(mp_gemm_create(p.context, &desc, &raw)));
-                           const Gemm gemm(raw);
+                           const Gemm gemm = make_gemm(p.context, desc);
                            const Tensor a = p.matrix(2), b = p.matrix(3);
                            mp_gemm_args args = MP_GEMM_ARGS_INIT;
                            args.a = a;
@@ -193,8 +183,7 @@ inline void add_forwards(std::vector<Writer>& all) {
         return mp_linear_forward(l, nullptr, x, p.target);
     });
     add("mp_linear_forward_pointers", [](const Place& p, mp_linear* l, mp_tensor* x, mp_tensor*) {
-        return mp_linear_forward_pointers(l, nullptr, kSide, Place::data_of(x), p.memory,
-                                          MP_DTYPE_FP32);
+        return mp_linear_forward_pointers(l, nullptr, kSide, data_of(x), p.memory, MP_DTYPE_FP32);
     });
     add("mp_linear_forward_saved", [](const Place& p, mp_linear* l, mp_tensor* x, mp_tensor*) {
         return mp_linear_forward_saved(l, nullptr, x, p.target, nullptr, 0);
@@ -230,7 +219,7 @@ inline void add_backwards(std::vector<Writer>& all) {
                                                   mp_tensor* g) {
             std::vector<float> dw(static_cast<std::size_t>(kArea));
             return mp_linear_backward_pointers(
-                l, nullptr, kSide, Place::data_of(g), part == 0 ? p.memory : nullptr, MP_DTYPE_FP32,
+                l, nullptr, kSide, data_of(g), part == 0 ? p.memory : nullptr, MP_DTYPE_FP32,
                 part == 1 ? p.memory : dw.data(), part == 2 ? p.memory : nullptr, MP_DTYPE_FP32, 0);
         });
     }

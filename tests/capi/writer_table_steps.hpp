@@ -197,7 +197,7 @@ template <class Body> mp_status ended(Ending ending, const Body& body) {
 inline void add_messages(std::vector<Writer>& all, Ending ending) {
     all.push_back({"mp_comm_broadcast", [ending](const Place& p) {
                        return on_two([&](mp_comm* comm, int rank) {
-                           void* data = rank == 0 ? p.memory : Place::data_of(p.numbers_);
+                           void* data = rank == 0 ? p.memory : data_of(p.numbers_);
                            return ended(ending, [&](mp_comm_request** out) {
                                return mp_comm_broadcast(comm, nullptr, data, kAreaBytes, 1, out);
                            });
@@ -228,7 +228,7 @@ inline void add_messages(std::vector<Writer>& all, Ending ending) {
               [gathers](const Place& p, mp_comm* self, mp_comm_request** out) {
                   const int64_t bytes = kAreaBytes, offset = 0;
                   mp_comm_exchange what = MP_COMM_EXCHANGE_INIT;
-                  what.send = Place::data_of(p.numbers_);
+                  what.send = data_of(p.numbers_);
                   what.receive = p.memory;
                   what.send_bytes = what.receive_bytes = &bytes;
                   what.send_offsets = what.receive_offsets = &offset;

@@ -42,11 +42,7 @@ struct Weight {
     }
     [[nodiscard]] mp_tensor* written() const { return target.owned ? target : own; }
     Tensor wrap(mp_context* context) const {
-        const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {kSide, kSide});
-        mp_tensor* made = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_tensor_wrap(context, &desc, memory.get(), nullptr, nullptr, &made)));
-        return Tensor(made);
+        return wrap_tensor(context, MP_DTYPE_FP32, {kSide, kSide}, memory.get());
     }
     Linear layer(mp_context* context, mp_recipe* recipe, uint32_t flags, bool by_pointers) const {
         mp_linear_desc desc = MP_LINEAR_DESC_INIT;
