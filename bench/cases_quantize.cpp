@@ -40,7 +40,7 @@ class QuantizeBench {
         : context_(context), options_(options), rows_(rows),
           count_(options.elements / kColumns * kColumns),
           height_(static_cast<int64_t>(count_) / kColumns), exact_(context, count_ * 4),
-          narrow_(context, count_ * 2), turned_(context, count_) {
+          narrow_(context, count_ * 2), transposed_(context, count_) {
         exact_.fill([&](char* data) { fill_numbers(reinterpret_cast<float*>(data), count_); });
     }
 
@@ -79,22 +79,22 @@ class QuantizeBench {
         const std::size_t elements_of_code = is_half ? 2 : 1;
         const std::size_t code_count = count_ / elements_of_code;
         const Stream read = {source.bytes, source.element * elements_of_code, Access::read};
-        const auto measure = [&](const std::string& label, mp_tensor* turned,
+        const auto measure = [&](const std::string& label, mp_tensor* transposed,
                                  mp_quant_stats* stats) {
             if (!is_wanted(options_, label)) {
                 return;
             }
             std::vector<Pass> passes(kind.reads_twice ? 1 : 0, Pass{{read}, code_count});
             passes.push_back({{read, {static_cast<char*>(data), 1, Access::write}}, code_count});
-            if (turned != nullptr) {
-                passes.back().streams.push_back({turned_.data(), 1, Access::write});
+            if (transposed != nullptr) {
+                passes.back().streams.push_back({transposed_.data(), 1, Access::write});
             }
             add_row(rows_, label, [&] {
                 return measure_streaming(
                     context_, label, passes,
                     [&] {
-                        check(mp_tensor_quantize(source.tensor, nullptr, target, turned, nullptr,
-                                                 stats));
+                        check(mp_tensor_quantize(source.tensor, nullptr, target, transposed,
+                                                 nullptr, stats));
                     },
                     options_);
             });
@@ -104,9 +104,10 @@ class QuantizeBench {
         mp_quant_stats stats = MP_QUANT_STATS_INIT;
         measure(name + " with statistics", nullptr, &stats);
         if (!is_half) {
-            mp_tensor* turned = wrap_memory(context_, codes, {kColumns, height_}, turned_.data());
-            measure(name + " with transpose", turned, nullptr);
-            mp_tensor_destroy(turned);
+            mp_tensor* transposed =
+                wrap_memory(context_, codes, {kColumns, height_}, transposed_.data());
+            measure(name + " with transpose", transposed, nullptr);
+            mp_tensor_destroy(transposed);
         }
         dequantize(source, kind, target, codes);
         mp_tensor_destroy(target);
@@ -142,7 +143,7 @@ class QuantizeBench {
     int64_t height_;
     Array exact_;
     Array narrow_;
-    Array turned_;
+    Array transposed_;
 };
 
 } // namespace

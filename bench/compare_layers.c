@@ -3,7 +3,7 @@
  * what versions since a5b2a5b have. */
 #include "compare.h"
 
-enum { QUANTIZE, TURNED, DEQUANTIZE, LAYER };
+enum { QUANTIZE, TRANSPOSED, DEQUANTIZE, LAYER };
 
 typedef struct Row {
     const char* name;
@@ -12,7 +12,7 @@ typedef struct Row {
     int32_t scaling;    /* of quantizers */
     int32_t dtype;      /* of the source, or of x and dy */
     int64_t rows, in, out;
-    mp_tensor *x, *y, *dy, *dx, *dw, *w, *codes, *turned;
+    mp_tensor *x, *y, *dy, *dx, *dw, *w, *codes, *transposed;
     mp_linear* layer;
 } Row;
 
@@ -27,7 +27,7 @@ typedef struct Row {
         MATRIX("quantize 128x1 " of size, QUANTIZE, MP_SCALING_BLOCK_128X1, dtype, rows, in),      \
         MATRIX("quantize mx 1x32 " of size, QUANTIZE, MP_SCALING_MX_1X32, dtype, rows, in),        \
         MATRIX("quantize mx 32x1 " of size, QUANTIZE, MP_SCALING_MX_32X1, dtype, rows, in),        \
-        MATRIX("quantize and turn 128x128 " of size, TURNED, MP_SCALING_BLOCK_128X128, dtype,      \
+        MATRIX("quantize and turn 128x128 " of size, TRANSPOSED, MP_SCALING_BLOCK_128X128, dtype,  \
                rows, in),                                                                          \
         MATRIX("dequantize 1x128 " of size, DEQUANTIZE, MP_SCALING_BLOCK_1X128, dtype, rows, in)
 #define LAYERS(recipe, rows, in, out, size)                                                        \
@@ -55,10 +55,10 @@ static void prepare_matrix(mp_context* context, Row* row) {
     quant.scaling = row->scaling;
     check(mp_tensor_create_quantized(context, &desc, &quant, &row->codes), row->name);
     desc = shape(MP_DTYPE_FP8_E4M3, row->in, row->rows);
-    if (row->kind == TURNED) {
-        check(mp_tensor_create(context, &desc, &row->turned), row->name);
+    if (row->kind == TRANSPOSED) {
+        check(mp_tensor_create(context, &desc, &row->transposed), row->name);
     }
-    check(mp_tensor_quantize(row->x, NULL, row->codes, row->turned, NULL, NULL), row->name);
+    check(mp_tensor_quantize(row->x, NULL, row->codes, row->transposed, NULL, NULL), row->name);
 }
 
 static void prepare_layer(mp_context* context, Row* row) {
@@ -98,7 +98,7 @@ static void run(mp_context* context, int index) {
     } else if (row->kind == DEQUANTIZE) {
         check(mp_tensor_dequantize(row->codes, NULL, row->x), row->name);
     } else {
-        check(mp_tensor_quantize(row->x, NULL, row->codes, row->turned, NULL, NULL), row->name);
+        check(mp_tensor_quantize(row->x, NULL, row->codes, row->transposed, NULL, NULL), row->name);
     }
 }
 

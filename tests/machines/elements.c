@@ -86,25 +86,25 @@ static void show_quantized(Bits* bits, const char* name, const mp_tensor* source
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     mp_tensor* scales = NULL;
     mp_tensor* amax = NULL;
-    mp_tensor* turned = NULL;
+    mp_tensor* transposed = NULL;
     OK(mp_tensor_get_desc(codes, &desc));
-    if (desc.dtype != MP_DTYPE_FP4_E2M1) { /* two to a byte are not turned */
-        turned = make(bits, desc.dtype, kColumns, kRows);
+    if (desc.dtype != MP_DTYPE_FP4_E2M1) { /* two to a byte are not transposed */
+        transposed = make(bits, desc.dtype, kColumns, kRows);
     }
-    OK(mp_tensor_quantize(source, NULL, codes, turned, NULL, &stats));
+    OK(mp_tensor_quantize(source, NULL, codes, transposed, NULL, &stats));
     OK(mp_tensor_get_scales(codes, &scales));
     OK(mp_tensor_get_quantized_amax(codes, &amax));
     show_tensor(name, "codes", codes);
     show_tensor(name, "scales", scales);
     show_tensor(name, "amax", amax);
     show(&stats, sizeof stats, "%s.stats", name);
-    if (turned != NULL) {
-        show_tensor(name, "turned", turned);
+    if (transposed != NULL) {
+        show_tensor(name, "turned", transposed);
     }
     show_values(bits, name, codes, MP_DTYPE_FP32);
     mp_tensor_destroy(scales);
     mp_tensor_destroy(amax);
-    mp_tensor_destroy(turned);
+    mp_tensor_destroy(transposed);
 }
 
 /* Numbers of many magnitudes, some of them 0, with a row that is all 0. */

@@ -52,21 +52,21 @@ static void close_layer(Layer* layer) {
 /* y = x w^T + bias, dx = dy w, dw += dy^T x. */
 static void write_products(Bits* bits, const Layer* layer) {
     const View x = {data_of(layer->x), kIn, 1, 1};
-    const View x_turned = {x.at, kIn, 1, 1};
+    const View x_transposed = {x.at, kIn, 1, 1};
     const View w = {data_of(layer->weight), kIn, 1, 1};
-    const View w_turned = {w.at, 1, kIn, 1};
+    const View w_transposed = {w.at, 1, kIn, 1};
     const View dy = {data_of(layer->dy), kOut, 1, 1};
-    const View dy_turned = {dy.at, 1, kOut, 1};
+    const View dy_transposed = {dy.at, 1, kOut, 1};
     char name[96];
     Product y = {name, kRows, kOut, kIn, {0}, {0}, 1.0, 1.0, 0};
     Product dx = {name, kRows, kIn, kOut, {0}, {0}, 0.0, 1.0, 0};
     Product dw = {name, kOut, kIn, kRows, {0}, {0}, 0.0, 2.0, 0};
     y.a = x;
-    y.b = w_turned;
+    y.b = w_transposed;
     dx.a = dy;
     dx.b = w;
-    dw.a = dy_turned;
-    dw.b = x_turned;
+    dw.a = dy_transposed;
+    dw.b = x_transposed;
     (void)snprintf(name, sizeof name, "linear.%s.%d.y", layer->recipe, layer->step);
     write_product(bits, &y, layer->y);
     (void)snprintf(name, sizeof name, "linear.%s.%d.dx", layer->recipe, layer->step);
