@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles that destroy themselves, and checks that show the library's own words.
+// Handles that destroy themselves and are made in one line, tensors and their values, and checks that show the library's own
+// words.
 #pragma once
 
 #include <gtest/gtest.h>
