@@ -63,7 +63,7 @@ TEST_F(LinearTest, EveryRecipeAgainstDouble) {
           "bf16_pure", "bf16_pure_kahan", "bf16_pure_sr"}) {
         const Recipe recipe = make_recipe(context, name);
         const int32_t stored = weight_dtype(recipe);
-        const int32_t operand = dtype_of(recipe, MP_RECIPE_GEMM_FPROP_DTYPE);
+        const int32_t operand = recipe_dtype(recipe, MP_RECIPE_GEMM_FPROP_DTYPE);
         const Tensor w = make_tensor(context, stored, {kOut, kIn}, w_values);
         const Tensor bias = make_tensor(context, stored, {kOut}, bias_values);
         const Tensor x = make_tensor(context, MP_DTYPE_FP32, {kRows, kIn}, x_values);

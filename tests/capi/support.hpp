@@ -105,7 +105,7 @@ inline Recipe recipe_of(mp_context* context, const std::string& text) {
 }
 
 // Of a key whose value is a type of numbers.
-inline int32_t dtype_of(mp_recipe* recipe, const char* key) {
+inline int32_t recipe_dtype(mp_recipe* recipe, const char* key) {
     const char* name = nullptr;
     EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe, key, &name)));
     return std::string(name) == "fp32"   ? MP_DTYPE_FP32
@@ -113,7 +113,9 @@ inline int32_t dtype_of(mp_recipe* recipe, const char* key) {
                                          : MP_DTYPE_BF16;
 }
 
-inline int32_t weight_dtype(mp_recipe* recipe) { return dtype_of(recipe, MP_RECIPE_WEIGHT_DTYPE); }
+inline int32_t weight_dtype(mp_recipe* recipe) {
+    return recipe_dtype(recipe, MP_RECIPE_WEIGHT_DTYPE);
+}
 
 // Without groups. `desc` NULL: the defaults.
 inline Optimizer make_optimizer(mp_context* context, mp_recipe* recipe,
