@@ -104,7 +104,7 @@ inline mp_status read_from_file(const Place& p) {
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(&length), sizeof length)
         .write(header.data(), static_cast<std::streamsize>(length))
-        .write(static_cast<const char*>(Place::data_of(p.numbers_)), kAreaBytes);
+        .write(static_cast<const char*>(data_of(p.numbers_)), kAreaBytes);
     mp_model_file* model = nullptr;
     EXPECT_TRUE(succeeded(mp_model_file_open(path.c_str(), 0, &model)));
     const mp_status status = mp_model_file_read(model, 0, 0, p.memory, kAreaBytes);
