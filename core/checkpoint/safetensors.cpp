@@ -56,12 +56,13 @@ int64_t header_bytes(const unsigned char (&prefix)[8], int64_t file_bytes) {
         length = (length << 8) | prefix[i];
     }
     if (length < 2 || length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-        fail(Code::corrupt_data, "safetensors: the header has %llu bytes; it must have 2 to %lld",
+        fail(Code::corrupt_data,
+             "safetensors: the header would have %llu bytes; it must have 2 to %lld",
              static_cast<unsigned long long>(length), static_cast<long long>(kMaxHeaderBytes));
     }
     if (file_bytes < 8 || length > static_cast<uint64_t>(file_bytes - 8)) {
         fail(Code::corrupt_data,
-             "safetensors: a header of %llu bytes does not fit in a file of %lld; it is cut or no "
+             "safetensors: the header would have %llu bytes, in a file of %lld; it is cut or no "
              "safetensors file",
              static_cast<unsigned long long>(length), static_cast<long long>(file_bytes));
     }

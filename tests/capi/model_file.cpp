@@ -12,6 +12,10 @@ namespace {
 
 using ModelFile = Handle<mp_model_file, mp_model_file_destroy>;
 
+struct Files : Folder {
+    explicit Files(const char* name) : Folder(name) { fs::create_directories(path); }
+};
+
 struct Part {
     std::string name, type;
     std::vector<int64_t> shape;
@@ -75,7 +79,7 @@ const std::vector<Part> kTwo = {{"w", "BF16", {2, 3}, "abcdefghijkl"},
 } // namespace
 
 TEST(ModelFile, SaysWhatOneFileHas) {
-    const Folder folder("one");
+    const Files folder("one");
     write_parts(folder.path / "m.safetensors", kTwo);
     const ModelFile model = opened(folder.path / "m.safetensors");
     EXPECT_EQ(count_of(model), 2);
@@ -100,7 +104,7 @@ TEST(ModelFile, SaysWhatOneFileHas) {
 }
 
 TEST(ModelFile, GivesItsBytesAndNoOthers) {
-    const Folder folder("bytes");
+    const Files folder("bytes");
     write_parts(folder.path / "m.safetensors", kTwo);
     const ModelFile model = opened(folder.path / "m.safetensors");
     char bytes[13] = {};
@@ -123,7 +127,7 @@ TEST(ModelFile, GivesItsBytesAndNoOthers) {
 }
 
 TEST(ModelFile, AnIndexAFolderAndItsFilesAreOneModel) {
-    const Folder folder("several");
+    const Files folder("several");
     write_parts(folder.path / "1.safetensors", {kTwo[0]});
     write_parts(folder.path / "2.safetensors", {kTwo[1]});
     EXPECT_EQ(count_of(opened(folder.path)), 2);
@@ -159,7 +163,7 @@ TEST(ModelFile, AnIndexAFolderAndItsFilesAreOneModel) {
 }
 
 TEST(ModelFile, WhatIsNoneIsCalledWhatItIs) {
-    const Folder folder("none");
+    const Files folder("none");
     const fs::path path = folder.path / "m.safetensors";
     const std::pair<std::string, const char*> cases[] = {
         {"version https://git-lfs.github.com/spec/v1\n", "git-lfs"},
