@@ -87,8 +87,8 @@ def too_long():
 def bad_subjects():
     if subprocess.run(["git", "cat-file", "-e", BEGIN], cwd=ROOT, capture_output=True).returncode != 0:
         return []  # a release, or a shallow clone
-    return [f"{line[:7]} '{line[8:]}'" for line in git("log", "--format=%h %s", "--abbrev=7", f"{BEGIN}..HEAD").splitlines()
-            if len(line) - 8 > SUBJECT or not WANTED.fullmatch(line[8:])]
+    rows = [line.split(" ", 1) for line in git("log", "--no-merges", "--format=%h %s", f"{BEGIN}..HEAD").splitlines()]
+    return [f"{commit} '{subject}'" for commit, subject in rows if len(subject) > SUBJECT or not WANTED.fullmatch(subject)]
 
 
 def main():
