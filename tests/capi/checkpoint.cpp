@@ -13,6 +13,9 @@
 using namespace mp_test;
 
 TEST(Checkpoint, GoingOnHasTheBitsOfNotHavingStopped) {
+    const char* const fp8_blocks =
+        R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "fp8_e4m3_block256", )"
+        R"("optimizer.exp_avg_sq.dtype": "fp8_e4m3_block256"})";
     const char* const recipes[] = {
         "fp32",
         "fp16_mixed",
@@ -24,8 +27,7 @@ TEST(Checkpoint, GoingOnHasTheBitsOfNotHavingStopped) {
         "bf16_pure_remainder",
         R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "int8_block256", "optimizer.exp_avg_sq.dtype": "int8_block256"})",
         R"({"recipe": "bf16_pure", "optimizer.exp_avg.dtype": "int4_block128", "optimizer.exp_avg_sq.dtype": "int4_block128"})",
-        R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "fp8_e4m3_block256", )"
-        R"("optimizer.exp_avg_sq.dtype": "fp8_e4m3_block256"})"};
+        fp8_blocks};
     for (const char* name : recipes) {
         SCOPED_TRACE(name);
         const Folder folder("resume");

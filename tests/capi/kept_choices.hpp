@@ -25,11 +25,13 @@ enum Factor {
 };
 using Choice = std::array<int, kFactors>;
 
+inline constexpr const char* kInt8Blocks =
+    R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "int8_block256", )"
+    R"("optimizer.exp_avg_sq.dtype": "int8_block256"})";
+
 inline const std::vector<std::string>& levels(int factor) {
     static const std::vector<std::string> all[kFactors] = {
-        {"fp32", "bf16_mixed", "fp16_mixed", "bf16_pure_kahan", "bf16_pure_remainder",
-         R"({"recipe": "bf16_mixed", "optimizer.exp_avg.dtype": "int8_block256", )"
-         R"("optimizer.exp_avg_sq.dtype": "int8_block256"})"},
+        {"fp32", "bf16_mixed", "fp16_mixed", "bf16_pure_kahan", "bf16_pure_remainder", kInt8Blocks},
         {"no guard", "of the norm", "of the loss", "of both"},
         {"set before the load", "set after the load"},
         {"same order of groups", "reversed", "one without parameters"},
