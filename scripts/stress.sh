@@ -26,8 +26,10 @@ usage: scripts/stress.sh NAME [COUNT]
 TEXT
 }
 
+options=() # of the configuration
 build() {
-    build_preset dev "$@" > "$logs/stress-build-$1.log" 2>&1 || die "the build failed: $logs/stress-build-$1.log"
+    build_preset dev "${options[@]}" "$@" > "$logs/stress-build-$1.log" 2>&1 ||
+        die "the build failed: $logs/stress-build-$1.log"
 }
 
 run() {
@@ -40,8 +42,10 @@ run() {
 
 # The same on the simulated device, which is there where the CUDA module is built.
 run_simulated() {
-    build_preset dev mp_simulated_cuda > "$logs/stress-build-graphs.log" 2>&1 ||
-        die "this build has no simulated CUDA device: it needs nvcc ($logs/stress-build-graphs.log)"
+    have_command nvcc || PATH=$PATH:/usr/local/cuda/bin
+    have_command nvcc || die "the simulated CUDA device needs nvcc"
+    options=(-DMIXEDPREC_ENABLE_CUDA=ON)
+    build mp_simulated_cuda
     export MIXEDPREC_MODULE_PATH="$root_dir/build/dev/tests/cuda/simulated"
     export MIXEDPREC_CUBLASLT_LIBRARY="$MIXEDPREC_MODULE_PATH/libmixedprec-cuda.so"
     run "$@"
