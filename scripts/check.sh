@@ -115,8 +115,8 @@ with_threads() {
 # Address and undefined behaviour. Numerics and kernels, which have no memory of their own to lose, only in full.
 asan() {
     local targets=($(with_threads) capi_basic capi_allocation_failure checkpoint_allocation_tests checkpoint_kill core_tests
-        train_gpt fuzz_recipe_json fuzz_wire fuzz_safetensors_header fuzz_checkpoint_manifest fuzz_checkpoint_folder
-        fuzz_capi_sequence bindings_cpp_classes bindings_cpp_expected)
+        train_gpt bindings_cpp_classes bindings_cpp_expected
+        $(cd tests/fuzz && ls -- *.cpp | grep -vx main.cpp | sed 's/^/fuzz_/; s/\.cpp$//'))
     local labels='capi|checkpoint|threads|core|fuzz|examples'
     ! have_command nvcc || labels+='|graphs'
     if [ "$all" = yes ]; then
