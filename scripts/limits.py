@@ -17,7 +17,7 @@ KNOWN = ROOT / "scripts/limits.txt"
 FILE, FUNCTION, COLUMNS, SUBJECT = 400, 60, 130, 72
 BRACES = {".c", ".h", ".cpp", ".hpp", ".cu", ".cuh", ".rs", ".zig"}
 OTHERS = {".py", ".jl", ".f90", ".f90.in", ".sh", ".cmake"}
-# Copies of released headers stay as they are; a page's frame holds its place.
+# Copies of released headers stay as they are.
 LEFT_OUT = re.compile(r"tests/abi/clients/.*/include/")
 BEGIN = "7fc2001"  # commits from here on
 # area: what it does. Areas are words of the tree, one or several.

@@ -42,7 +42,6 @@ run() {
 
 # The same on the simulated device, which is there where the CUDA module is built.
 run_simulated() {
-    have_command nvcc || PATH=$PATH:/usr/local/cuda/bin
     have_command nvcc || die "the simulated CUDA device needs nvcc"
     options=(-DMIXEDPREC_ENABLE_CUDA=ON)
     build mp_simulated_cuda
