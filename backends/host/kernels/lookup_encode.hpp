@@ -107,6 +107,14 @@ template <DType kFrom> class MultiplyWords {
     __m512i upper_ = held(halves(1));
     __m512i lower_ = held(halves(0));
     __m512i one_ = held_words(1);
+    __m512i even_ = every_second(0);
+    __m512i odd_ = every_second(1);
+
+    static MP_ISA_INLINE __m512i every_second(int first) {
+        return _mm512_add_epi32(
+            _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+            _mm512_set1_epi32(first));
+    }
 
     // Where the halves of 32 elements lie in what Widen gives.
     static MP_ISA_INLINE __m512i halves(int which) {
@@ -132,6 +140,18 @@ template <DType kFrom> class MultiplyWords {
     }
     MP_ISA_INLINE __m512i words(const WideWords& x, __m512 factor) const {
         return join(_mm512_mul_ps(x.first, factor), _mm512_mul_ps(x.second, factor));
+    }
+    // Each of 32 by its own factor; those that are not in `lanes` touch no memory.
+    MP_ISA_INLINE __m512i words_by_each(const WideWords& x, const float* factors,
+                                        __mmask32 lanes) const {
+        const __m512 a = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes), factors);
+        const __m512 b = _mm512_maskz_loadu_ps(static_cast<__mmask16>(lanes >> 16), factors + 16);
+        if constexpr (kFrom == DType::bf16) { // which is widened by even and odd ones
+            return join(_mm512_mul_ps(x.first, _mm512_permutex2var_ps(a, even_, b)),
+                        _mm512_mul_ps(x.second, _mm512_permutex2var_ps(a, odd_, b)));
+        } else {
+            return join(_mm512_mul_ps(x.first, a), _mm512_mul_ps(x.second, b));
+        }
     }
 };
 

@@ -186,10 +186,29 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeBytes {
         }
     }
 
+    // Blocks one column wide: each element has a factor of its own.
+    MP_ISA_INLINE void run_columns() {
+        const float* factor = row_.factor;
+        const auto codes_at = [&](const char* from, __mmask64 lanes) MP_INLINED {
+            const Pair x = load(from, lanes);
+            const auto half = static_cast<__mmask32>(lanes >> 32);
+            const WordPair words = {
+                multiply_.words_by_each(x.first, factor, static_cast<__mmask32>(lanes)),
+                multiply_.words_by_each(x.second, factor + 32, half)};
+            factor += 64;
+            return encode_.codes_of(encode_.parts_of(words), base_);
+        };
+        each(0, row_.n, codes_at);
+    }
+
   public:
     explicit MP_ISA_INLINE QuantizeBytes(const LookupRow& row) : row_(row) {}
 
     MP_ISA_INLINE void blocks() {
+        if (row_.width == 1) {
+            run_columns();
+            return;
+        }
         if (row_.width == 32 && row_.before == 0) {
             run_pairs();
             return;

@@ -119,8 +119,8 @@ MP_ISA_INLINE bool share_tables(const QuantizeJob& job, const QuantizeRegion& re
 MP_ISA_INLINE const uint16_t* share_moves(const QuantizeJob& job, const QuantizeRegion& region) {
     const QuantizeOne& op = *job.op;
     const ScaleGrid& grid = op.grid();
-    if (!kHasQuantizeVector || !is_one_row_of_blocks(grid, region) || !region.is_finite ||
-        op.source.dtype() != DType::bf16 || !mp::is_fp8(op.code_type()) ||
+    if (!kHasQuantizeVector || can_look_up(job) || !is_one_row_of_blocks(grid, region) ||
+        !region.is_finite || op.source.dtype() != DType::bf16 || !mp::is_fp8(op.code_type()) ||
         op.sink.rounding.stochastic || job.counts || region.factors > kStripBlocks) {
         return nullptr;
     }
@@ -152,7 +152,7 @@ MP_ISA_INLINE bool quantize_row_directly(const QuantizeJob& job, const QuantizeR
     const int64_t width = op.grid().block_columns;
     const bool may_be_finite =
         region.is_finite || (job.multiply != nullptr && !numerics::is_nan(*job.multiply));
-    if (!can_look_up(job) || width == 1 || !may_be_finite) {
+    if (!can_look_up(job) || !may_be_finite) {
         return false;
     }
     const DType from = op.source.dtype();
