@@ -80,6 +80,75 @@ MP_ISA_INLINE void store_transposed_columns(const unsigned char* from,
     }
 }
 
+#if defined(__AVX512BW__)
+
+// 16 rows of 64 bytes: in result i the quarters are columns i, i + 16, i + 32 and i + 48.
+MP_ISA_INLINE void transpose_16x64(const unsigned char* from, __m512i* to) {
+    __m512i rows[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+        rows[i] = _mm512_load_si512(from + i * kPanelStride);
+    }
+#pragma GCC unroll 4
+    for (int stage = 0; stage < 4; ++stage) {
+        __m512i next[16];
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; ++i) {
+            next[2 * i] = _mm512_unpacklo_epi8(rows[i], rows[i + 8]);
+            next[2 * i + 1] = _mm512_unpackhi_epi8(rows[i], rows[i + 8]);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i) {
+            rows[i] = next[i];
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+        _mm512_store_si512(to + i, rows[i]);
+    }
+}
+
+MP_ISA_INLINE void store_line(const TransposedPlace& place, int column, __m512i line) {
+    unsigned char* to = place.data + column * place.stride;
+    if (place.stream && bytes_to_line(to) == 0) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(to), line);
+    } else {
+        _mm512_storeu_si512(to, line);
+    }
+}
+
+// 64 rows and as many columns as are left of 64 at a time; how many were done.
+MP_ISA_INLINE int store_transposed_by_64(const CodePanel& panel, int columns,
+                                         const TransposedPlace& place) {
+    __m512i parts[4][16]; // of 16 rows each
+    int done = 0;
+    for (; done + 64 <= columns; done += 64) {
+        for (int part = 0; part < 4; ++part) {
+            transpose_16x64(panel.bytes + 16 * part * kPanelStride + done, parts[part]);
+        }
+        for (int i = 0; i < 16; ++i) {
+            const __m512i lower = _mm512_shuffle_i32x4(parts[0][i], parts[1][i], 0x44);
+            const __m512i upper = _mm512_shuffle_i32x4(parts[0][i], parts[1][i], 0xEE);
+            const __m512i lower_rest = _mm512_shuffle_i32x4(parts[2][i], parts[3][i], 0x44);
+            const __m512i upper_rest = _mm512_shuffle_i32x4(parts[2][i], parts[3][i], 0xEE);
+            const int column = done + i;
+            store_line(place, column, _mm512_shuffle_i32x4(lower, lower_rest, 0x88));
+            store_line(place, column + 16, _mm512_shuffle_i32x4(lower, lower_rest, 0xDD));
+            store_line(place, column + 32, _mm512_shuffle_i32x4(upper, upper_rest, 0x88));
+            store_line(place, column + 48, _mm512_shuffle_i32x4(upper, upper_rest, 0xDD));
+        }
+    }
+    return done;
+}
+
+#else
+
+MP_ISA_INLINE int store_transposed_by_64(const CodePanel&, int, const TransposedPlace&) {
+    return 0;
+}
+
+#endif
+
 // kSize bytes a code, one by one.
 template <int kSize>
 MP_ISA_INLINE void store_transposed_slowly(const CodePanel& panel, int rows, int first_column,
@@ -100,7 +169,7 @@ MP_ISA_FUNCTION inline void store_transposed(const CodePanel& panel, int size, i
         store_transposed_slowly<2>(panel, rows, 0, columns, place);
         return;
     }
-    int done = 0;
+    int done = rows == kPanelRows ? store_transposed_by_64(panel, columns, place) : 0;
     for (; rows == kPanelRows && done + 16 <= columns; done += 16) {
         store_transposed_columns(panel.bytes + done,
                                  {place.data + done * place.stride, place.stride, place.stream});
