@@ -57,7 +57,8 @@ void Linear::check_gradients(const WeightGradients& g) const {
 
 void Linear::check_apart(const Stream& stream, const Saved* saved, const Tensor& dy,
                          const Tensor* dx, const WeightGradients& g) const {
-    MemoryRanges ranges = own_ranges(stream);
+    MemoryRanges ranges;
+    add_own(stream, ranges);
     ranges.add("dy", MemoryRanges::Use::read, &dy);
     ranges.add("dx", MemoryRanges::Use::written, dx);
     ranges.add("dw", MemoryRanges::Use::written, g.dw);

@@ -193,20 +193,19 @@ Tracking Linear::track_input(Stream& stream, const Tensor& x, Saved* saved, Keep
     return tracking;
 }
 
-MemoryRanges Linear::own_ranges(const Stream& stream) const {
-    MemoryRanges ranges;
+void Linear::add_own(const Stream& stream, MemoryRanges& ranges) const {
     ranges.add("the weight", MemoryRanges::Use::read, weight_.get());
     ranges.add("the bias", MemoryRanges::Use::read, bias_.get());
     for (const auto& codes : weight_codes_) {
         ranges.add("the weight's codes", MemoryRanges::Use::read, codes.get());
     }
     ranges.add_workspace(stream);
-    return ranges;
 }
 
 void Linear::check_apart(const Stream& stream, const Tensor& x, const Tensor* y, const Saved* saved,
                          Keep keep) const {
-    MemoryRanges ranges = own_ranges(stream);
+    MemoryRanges ranges;
+    add_own(stream, ranges);
     ranges.add("x", MemoryRanges::Use::read, &x);
     ranges.add("y", MemoryRanges::Use::written, y);
     if (saved != nullptr && keep != Keep::scale) {

@@ -137,7 +137,7 @@ class Linear {
     }
     void check_codes(const Tensor& codes, const Format& format, const char* name) const;
     // What any call reads, and the queue's workspace, which it writes.
-    [[nodiscard]] MemoryRanges own_ranges(const Stream& stream) const;
+    void add_own(const Stream& stream, MemoryRanges& ranges) const;
     void check_apart(const Stream& stream, const Tensor& x, const Tensor* y, const Saved* saved,
                      Keep keep) const;
     void check_kept(const Saved* saved, const Tensor& dy, int64_t rows) const;

@@ -7,7 +7,10 @@
 namespace mp {
 
 void MemoryRanges::begin(const char* name, Use use, const char* suffix) {
-    merge();
+    constexpr std::size_t kFew = 16; // sorted all at once in less time
+    if (ranges_.size() - sorted_ > kFew) {
+        merge();
+    }
     names_.push_back({name, suffix});
     are_written_ = use == Use::written;
 }

@@ -2,7 +2,10 @@
 // What a call reads and what it writes, in any order and on many threads: so nothing that it writes may lie in two of them.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "tensor/tensor.hpp"
@@ -11,7 +14,10 @@ namespace mp {
 
 class MemoryRanges {
   public:
-    explicit MemoryRanges(std::size_t most = 24) { ranges_.reserve(most); }
+    explicit MemoryRanges(std::size_t most = 24) {
+        ranges_.reserve(most);
+        names_.reserve(12);
+    }
 
     enum class Use : uint8_t { read, written };
     static constexpr std::size_t kNoItem = UINT32_MAX;
@@ -48,8 +54,11 @@ class MemoryRanges {
     [[noreturn]] void refuse(const char* call, const char* item_name, const Range& a,
                              const Range& b) const;
 
-    std::vector<Range> ranges_;
-    std::vector<Name> names_;
+    // Those of a call with a few tensors: they need no memory from the heap.
+    std::array<std::byte, 1024> few_;
+    std::pmr::monotonic_buffer_resource memory_{few_.data(), few_.size()};
+    std::pmr::vector<Range> ranges_{&memory_};
+    std::pmr::vector<Name> names_{&memory_};
     std::size_t sorted_ = 0;
     bool are_written_ = false;
 };
