@@ -64,7 +64,8 @@ void add_controls(MemoryRanges& ranges, const StepControls& controls,
 void check_no_overlap(Segments segments, numerics::RuleId rule, bool zero_grad,
                       const StepControls& controls) {
     const numerics::RuleInfo info = numerics::rule_info(rule);
-    MemoryRanges ranges(segments.size() * (4 + numerics::kMaxStates) + controls.amaxes.size() + 6);
+    MemoryRanges ranges(segments.size() * (4 + static_cast<std::size_t>(info.state_count)) +
+                        controls.amaxes.size() + 6);
     const auto add = [&](const char* name, Use use, Use scale_use, const auto& array_of) {
         add_arrays(ranges, segments, name, use, scale_use, array_of);
     };

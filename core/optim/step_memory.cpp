@@ -10,6 +10,9 @@
 namespace mp::optim {
 namespace {
 
+constexpr std::size_t kLine = 64;
+constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
 struct Role {
     const char* name;
     FormatRoles role;
@@ -171,20 +174,37 @@ void check_segment(const UpdateSegment& s, const char* name, numerics::RuleId ru
     check_weights(s, name);
 }
 
+std::size_t StepMemory::scalars_at() const noexcept {
+    return whole_lines(static_cast<std::size_t>(group_count_) * sizeof(numerics::GroupHyper));
+}
+std::size_t StepMemory::steps_at() const noexcept {
+    return scalars_at() +
+           whole_lines(static_cast<std::size_t>(group_count_) * sizeof(numerics::GroupScalars));
+}
+std::size_t StepMemory::steps_bytes() const noexcept {
+    return static_cast<std::size_t>(group_count_) * sizeof(int64_t);
+}
+
+numerics::GroupScalars* StepMemory::scalars() const noexcept {
+    return reinterpret_cast<numerics::GroupScalars*>(groups_.as<std::byte>() + scalars_at());
+}
+int64_t* StepMemory::group_steps() const noexcept {
+    return reinterpret_cast<int64_t*>(groups_.as<std::byte>() + steps_at());
+}
+
 StepMemory::StepMemory(Stream& stream, const std::vector<numerics::GroupHyper>& hyper,
                        const StepCounts& counts)
     : group_count_(static_cast<int32_t>(hyper.size())),
       state_(stream.allocate(sizeof(numerics::OptimizerState))),
-      hyper_(stream.allocate(hyper.size() * sizeof(numerics::GroupHyper))),
-      scalars_(stream.allocate(hyper.size() * sizeof(numerics::GroupScalars))),
-      group_steps_(stream.allocate(hyper.size() * sizeof(int64_t))) {
+      groups_(stream.allocate(steps_at() + steps_bytes())) {
     set_hyper(stream, hyper);
     write(stream, counts);
 }
 
 void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::GroupHyper>& hyper) {
     if (!hyper.empty()) {
-        stream.copy(hyper_.data(), hyper.data(), hyper_.bytes(), CopyKind::host_to_device);
+        stream.copy(groups_.data(), hyper.data(), hyper.size() * sizeof(numerics::GroupHyper),
+                    CopyKind::host_to_device);
     }
 }
 
@@ -202,7 +222,7 @@ StepCounts StepMemory::read(Stream& stream) const {
     counts.group_steps.resize(static_cast<std::size_t>(group_count_));
     stream.copy(&counts.state, state_.data(), state_.bytes(), CopyKind::device_to_host);
     if (group_count_ > 0) {
-        stream.copy(counts.group_steps.data(), group_steps_.data(), group_steps_.bytes(),
+        stream.copy(counts.group_steps.data(), group_steps(), steps_bytes(),
                     CopyKind::device_to_host);
     }
     stream.sync();
@@ -215,9 +235,10 @@ void StepMemory::write(Stream& stream, const StepCounts& counts) {
     if (group_count_ > 0) {
         const auto all = static_cast<std::size_t>(group_count_);
         const std::size_t given = std::min(counts.group_steps.size(), all) * sizeof(int64_t);
-        stream.zero(group_steps_.data(), group_steps_.bytes());
-        stream.copy(group_steps_.data(), counts.group_steps.data(), given,
-                    CopyKind::host_to_device);
+        if (given < steps_bytes()) {
+            stream.zero(group_steps(), steps_bytes());
+        }
+        stream.copy(group_steps(), counts.group_steps.data(), given, CopyKind::host_to_device);
     }
     stream.sync();
 }
@@ -227,7 +248,8 @@ PreparedStep StepMemory::read_prepared(Stream& stream) const {
     prepared.scalars.resize(static_cast<std::size_t>(group_count_));
     stream.copy(&prepared.state, state_.data(), state_.bytes(), CopyKind::device_to_host);
     if (group_count_ > 0) {
-        stream.copy(prepared.scalars.data(), scalars_.data(), scalars_.bytes(),
+        stream.copy(prepared.scalars.data(), scalars(),
+                    prepared.scalars.size() * sizeof(numerics::GroupScalars),
                     CopyKind::device_to_host);
     }
     stream.sync();
@@ -255,7 +277,7 @@ bool needs_stats(const StepOptions& options, const scaler::LossScaler* scaler) {
 OptimizerUpdateDesc StepMemory::full_update(const SegmentPlan& plan,
                                             const StepOptions& options) const {
     OptimizerUpdateDesc update = make_update(plan, options);
-    update.scalars = scalars_.as<numerics::GroupScalars>();
+    update.scalars = scalars();
     update.state = state_.as<numerics::OptimizerState>();
     return update;
 }
@@ -293,10 +315,9 @@ void StepMemory::prepare(Stream& stream, scaler::LossScaler* scaler,
     prepare.kind = OpKind::optimizer_prepare;
     prepare.state = state_.as<numerics::OptimizerState>();
     prepare.scaler = scaler != nullptr ? scaler->device_state() : nullptr;
-    prepare.hyper = hyper_.as<numerics::GroupHyper>();
-    prepare.group_steps =
-        options.device_step != nullptr ? options.device_step : group_steps_.as<int64_t>();
-    prepare.scalars = scalars_.as<numerics::GroupScalars>();
+    prepare.hyper = groups_.as<numerics::GroupHyper>();
+    prepare.group_steps = options.device_step != nullptr ? options.device_step : group_steps();
+    prepare.scalars = scalars();
     prepare.group_count = group_count_;
     prepare.rule = {options.max_grad_norm,
                     options.grad_scale,

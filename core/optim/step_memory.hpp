@@ -96,11 +96,16 @@ class StepMemory {
     [[nodiscard]] OptimizerUpdateDesc full_update(const SegmentPlan& plan,
                                                   const StepOptions& options) const;
 
+    // The parts of groups_, each from a cache line of its own on: hyperparameters, scalars, counts.
+    [[nodiscard]] std::size_t scalars_at() const noexcept;
+    [[nodiscard]] std::size_t steps_at() const noexcept;
+    [[nodiscard]] std::size_t steps_bytes() const noexcept;
+    [[nodiscard]] numerics::GroupScalars* scalars() const noexcept;
+    [[nodiscard]] int64_t* group_steps() const noexcept;
+
     int32_t group_count_ = 0;
     Buffer state_;
-    Buffer hyper_;
-    Buffer scalars_;
-    Buffer group_steps_;
+    Buffer groups_;
 };
 
 } // namespace mp::optim
