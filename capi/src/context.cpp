@@ -55,7 +55,7 @@ MemoryTable memory_of(const mp_context_desc& desc) {
     }
     return desc.allocate == nullptr
                ? system::default_memory()
-               : MemoryTable{desc.allocate, desc.release, desc.allocator_payload};
+               : MemoryTable{desc.allocate, desc.release, desc.allocator_payload, true};
 }
 
 std::shared_ptr<Context> open(const mp_context_desc& desc) {

@@ -53,8 +53,13 @@ template <typename T> T read_struct(const T* source, const char* name) {
              "install a newer library",
              name, size, sizeof(T));
     }
-    T copy{};
-    std::memcpy(&copy, source, std::min<std::size_t>(size, sizeof(T)));
+    T copy;
+    if (size >= sizeof(T)) {
+        std::memcpy(&copy, source, sizeof(T)); // a size that is known is copied without a call
+    } else {
+        copy = T{};
+        std::memcpy(&copy, source, size);
+    }
     copy.struct_size = sizeof(T);
     return copy;
 }

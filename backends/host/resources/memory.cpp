@@ -20,7 +20,7 @@ void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept {
     }
     void* pointer = nullptr;
     {
-        const process::CallerFloats floats;
+        const process::CallerFloats floats(memory.is_callers);
         pointer = memory.allocate(bytes, alignment_for(bytes), memory.payload);
     }
     if (pointer != nullptr && bytes >= kHugePage) {
@@ -33,7 +33,7 @@ void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept {
 
 void release_host(const MemoryTable& memory, void* pointer, std::size_t bytes) noexcept {
     if (pointer != nullptr) {
-        const process::CallerFloats floats;
+        const process::CallerFloats floats(memory.is_callers);
         memory.release(pointer, bytes, alignment_for(bytes), memory.payload);
     }
 }

@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 14;
+inline constexpr uint32_t kInterfaceVersion = 15;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -23,6 +23,7 @@ struct MemoryTable {
     void (*release)(void* pointer, std::size_t size, std::size_t alignment,
                     void* payload) = nullptr;
     void* payload = nullptr;
+    bool is_callers = false; // so these functions run under the caller's floating-point environment
 };
 
 // One line for the caller's log; never null.

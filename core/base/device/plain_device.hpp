@@ -51,7 +51,7 @@ class PlainDevice final : public Device {
     Status allocate(std::size_t bytes, void** out) noexcept override {
         *out = nullptr;
         if (bytes != 0) {
-            const process::CallerFloats floats;
+            const process::CallerFloats floats(memory_.is_callers);
             *out = memory_.allocate(bytes, kAlignment, memory_.payload);
         }
         return *out != nullptr || bytes == 0
@@ -61,7 +61,7 @@ class PlainDevice final : public Device {
     }
     void release(void* pointer, std::size_t bytes) noexcept override {
         if (pointer != nullptr) {
-            const process::CallerFloats floats;
+            const process::CallerFloats floats(memory_.is_callers);
             memory_.release(pointer, bytes, kAlignment, memory_.payload);
         }
     }

@@ -15,10 +15,17 @@ class FloatEnvironment {
     [[nodiscard]] static FloatEnvironment read() noexcept {
         FloatEnvironment now;
 #if defined(__x86_64__)
+        // Each to a place of its own: two stores that one load reads together hold the processor up.
+        uint32_t sse = 0;
+        uint16_t control = 0;
+        uint16_t status = 0;
         asm volatile("stmxcsr %0\n\tfnstcw %1\n\tfnstsw %2"
-                     : "=m"(now.sse_), "=m"(now.x87_control_), "=m"(now.x87_status_)
+                     : "=m"(sse), "=m"(control), "=a"(status)
                      :
                      : "memory");
+        now.sse_ = sse;
+        now.x87_control_ = control;
+        now.x87_status_ = status;
 #elif defined(__aarch64__)
         asm volatile("mrs %0, fpcr\n\tmrs %1, fpsr"
                      : "=r"(now.control_), "=r"(now.flags_)
@@ -143,7 +150,9 @@ class DefaultFloats {
 // The caller's environment again, around a function of the caller's: what that changes, it changes for the caller.
 class CallerFloats {
   public:
-    CallerFloats() noexcept : call_(DefaultFloats::innermost()) {
+    // `is_callers`: the function may be one of ours instead, which needs nothing.
+    explicit CallerFloats(bool is_callers = true) noexcept
+        : call_(is_callers ? DefaultFloats::innermost() : nullptr) {
         if (call_ != nullptr) {
             DefaultFloats::innermost() = nullptr; // so that the function may even leave for good
             call_->caller_.write();

@@ -54,7 +54,11 @@ template <std::size_t Capacity> class TextLine {
 
   private:
     void copy(const TextLine& other) noexcept {
-        std::memcpy(text_.data(), other.c_str(), std::strlen(other.c_str()) + 1);
+        if (other.empty()) { // as nearly always
+            text_[0] = '\0';
+        } else {
+            std::memcpy(text_.data(), other.c_str(), std::strlen(other.c_str()) + 1);
+        }
     }
 
     std::array<char, Capacity> text_;
