@@ -93,13 +93,12 @@ mp_status mp_model_file_get_metadata(const mp_model_file* model, const char* key
                                      size_t capacity, size_t* needed) {
     return boundary([&] {
         const ModelFileObject& object = *object_of(model, "model");
-        const std::string_view wanted = required(key, "key");
+        (void)required(key, "key");
         for (std::size_t file = 0; file < object.files.file_count(); ++file) {
-            for (const auto& [name, value] : object.files.header(file).metadata()) {
-                if (name == wanted) {
-                    copy_text(std::string(value), buffer, capacity, needed);
-                    return;
-                }
+            const auto value = object.files.header(file).metadata(key);
+            if (value.has_value()) {
+                copy_text(std::string(*value), buffer, capacity, needed);
+                return;
             }
         }
         fail(Code::unknown_name, "the model file has no metadata '%.200s'", key);

@@ -257,13 +257,13 @@ const FileTensor* Header::find(std::string_view name) const noexcept {
     return found == NameIndex::kNone ? nullptr : &tensors_[found];
 }
 
-std::string_view Header::metadata(std::string_view key) const noexcept {
+std::optional<std::string_view> Header::metadata(std::string_view key) const noexcept {
     for (const auto& [name, value] : metadata_) {
         if (name == key) {
             return value;
         }
     }
-    return {};
+    return std::nullopt;
 }
 
 bool writing_order(const NewTensor& a, const NewTensor& b) noexcept {

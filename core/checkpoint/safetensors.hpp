@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,12 +57,7 @@ class Header {
     [[nodiscard]] std::vector<int64_t> shape(const FileTensor& tensor) const;
     // Null where there is no such tensor.
     [[nodiscard]] const FileTensor* find(std::string_view name) const noexcept;
-    // Empty where there is no such key.
-    [[nodiscard]] std::string_view metadata(std::string_view key) const noexcept;
-    [[nodiscard]] const std::deque<std::pair<std::string_view, std::string_view>>&
-    metadata() const noexcept {
-        return metadata_;
-    }
+    [[nodiscard]] std::optional<std::string_view> metadata(std::string_view key) const noexcept;
     [[nodiscard]] int64_t data_begin() const noexcept { return data_begin_; }
 
   private:

@@ -12,11 +12,10 @@ using namespace mp_test;
 namespace {
 
 std::string manifest_of(const std::string& path, mp_status wanted = MP_STATUS_OK) {
-    std::size_t needed = 0;
-    EXPECT_EQ(mp_checkpoint_read_manifest(path.c_str(), nullptr, 0, &needed), wanted);
-    std::string text(needed, '\0');
-    EXPECT_EQ(mp_checkpoint_read_manifest(path.c_str(), text.data(), text.size(), nullptr), wanted);
-    return text.c_str();
+    const auto read = [&](char* to, size_t capacity, size_t* needed) {
+        return mp_checkpoint_read_manifest(path.c_str(), to, capacity, needed);
+    };
+    return written_by(read, wanted);
 }
 
 } // namespace

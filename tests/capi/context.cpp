@@ -15,11 +15,9 @@ using namespace mp_test;
 namespace {
 
 std::string describe(mp_context* context) {
-    size_t needed = 0;
-    EXPECT_TRUE(succeeded(mp_context_describe(context, nullptr, 0, &needed)));
-    std::string text(needed, '\0');
-    EXPECT_TRUE(succeeded(mp_context_describe(context, text.data(), text.size(), nullptr)));
-    return text;
+    return written_by([&](char* to, size_t capacity, size_t* needed) {
+        return mp_context_describe(context, to, capacity, needed);
+    });
 }
 
 // A cast and a maximum, large enough to be shared.

@@ -202,12 +202,7 @@ inline void Kept::make_checkpoint(mp_comm* comm) {
                                                           : std::string("fp8_delayed"));
         weight_ = make_tensor(context_, weight_dtype(layer_recipe_), {32, 32},
                               mp_test::numbers(1024, 77));
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = 32;
-        mp_linear* layer = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_linear_create(context_, layer_recipe_, &desc, weight_, nullptr, &layer)));
-        layer_ = Linear(layer);
+        layer_ = make_linear(context_, layer_recipe_, linear_desc(32, 32), weight_);
         EXPECT_TRUE(succeeded(mp_checkpoint_add_linear(checkpoint_, "layer", layer_)));
     }
 }

@@ -50,11 +50,9 @@ inline mp_linear_stats stats_of(mp_linear* linear, int32_t operand) {
 }
 
 inline std::string description_of(mp_linear* linear) {
-    std::string text(4096, '\0');
-    size_t needed = 0;
-    EXPECT_TRUE(succeeded(mp_linear_describe(linear, text.data(), text.size(), &needed)));
-    text.resize(needed - 1);
-    return text;
+    return written_by([&](char* to, size_t capacity, size_t* needed) {
+        return mp_linear_describe(linear, to, capacity, needed);
+    });
 }
 
 } // namespace mp_test

@@ -7,12 +7,9 @@ using namespace mp_test;
 namespace {
 
 std::string json_of(mp_recipe* recipe) {
-    size_t needed = 0;
-    EXPECT_TRUE(succeeded(mp_recipe_to_json(recipe, nullptr, 0, &needed)));
-    std::string text(needed, '\0');
-    EXPECT_TRUE(succeeded(mp_recipe_to_json(recipe, text.data(), text.size(), nullptr)));
-    text.pop_back();
-    return text;
+    return written_by([&](char* to, size_t capacity, size_t* needed) {
+        return mp_recipe_to_json(recipe, to, capacity, needed);
+    });
 }
 
 // As JSON has it.

@@ -79,6 +79,17 @@ inline ::testing::AssertionResult fails(mp_status status, mp_status expected,
 #define MP_FAILS(call, code, ...)                                                                  \
     EXPECT_TRUE(::mp_test::fails(call, code, std::vector<std::string>{__VA_ARGS__}))
 
+// What call(buffer, capacity, &needed) writes, by asking how much that is first.
+template <class Call> std::string written_by(const Call& call, mp_status expected = MP_STATUS_OK) {
+    std::size_t needed = 1;
+    EXPECT_EQ(call(nullptr, 0, &needed), expected) << mp_last_error_message();
+    std::string text(needed, '?');
+    EXPECT_EQ(call(text.data(), text.size(), nullptr), expected) << mp_last_error_message();
+    EXPECT_EQ(text.back(), '\0');
+    text.pop_back();
+    return text;
+}
+
 inline Context make_context(int32_t num_threads = 2, const char* backend = nullptr) {
     mp_context_desc desc = MP_CONTEXT_DESC_INIT;
     desc.num_threads = num_threads;

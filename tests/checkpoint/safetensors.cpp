@@ -112,7 +112,7 @@ TEST(Safetensors, WritesWhatItReads) {
     EXPECT_EQ(header.data_begin(), static_cast<int64_t>(text.size()));
     EXPECT_EQ(header.metadata("checkpoint_id"), "x");
     EXPECT_EQ(header.metadata("a"), "\\");
-    EXPECT_EQ(header.metadata("b"), "");
+    EXPECT_EQ(header.metadata("b"), std::nullopt);
     const FileTensor* w = header.find("w\"\n\xC3\xA9");
     ASSERT_NE(w, nullptr);
     EXPECT_EQ(header.shape(*w), (std::vector<int64_t>{2, 3}));

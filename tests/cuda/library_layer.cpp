@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer on a CUDA device through its C ABI, beside the same calls on the host, and what its forwards keep.
+#include "../capi/layers.hpp"
 #include "library.hpp"
 
 using namespace mp_test;
@@ -25,12 +26,7 @@ Pass run_layer(mp_context* context, const char* recipe_name) {
     const Tensor dx = make_tensor(context, MP_DTYPE_FP32, {kRows, kIn});
     const Tensor dw = make_tensor(context, MP_DTYPE_FP32, {kOut, kIn});
     const Tensor dbias = make_tensor(context, MP_DTYPE_FP32, {kOut});
-    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    desc.in_features = kIn;
-    desc.out_features = kOut;
-    mp_linear* raw = nullptr;
-    EXPECT_TRUE(succeeded(mp_linear_create(context, recipe, &desc, weight, bias, &raw)));
-    const Linear linear(raw);
+    const Linear linear = make_linear(context, recipe, linear_desc(kIn, kOut), weight, bias);
     EXPECT_TRUE(succeeded(mp_linear_forward(linear, nullptr, x, y)));
     for (int32_t i = 0; i < 2; ++i) { // the second time it accumulates
         const uint32_t flags = i == 0 ? 0 : MP_BACKWARD_ACCUMULATE;
@@ -76,22 +72,12 @@ TEST_F(OnCuda, WhatForwardsKeepHasTheBitsOfTheSimpleCalls) {
                              make_tensor(cuda, MP_DTYPE_FP32, shape, numbers(kSize * kSize, 3))};
         const Tensor dy = make_tensor(cuda, MP_DTYPE_FP32, shape, numbers(kSize * kSize, 4));
         const Tensor y = make_tensor(cuda, MP_DTYPE_FP32, shape);
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = kSize;
-        desc.out_features = kSize;
         std::vector<std::vector<unsigned char>> results[2];
         for (const bool waits : {false, true}) {
-            mp_linear* raw = nullptr;
-            MP_OK(mp_linear_create(cuda, recipe, &desc, w, nullptr, &raw));
-            const Linear linear(raw);
+            const Linear linear = make_linear(cuda, recipe, linear_desc(kSize, kSize), w);
             const Tensor dx = make_tensor(cuda, MP_DTYPE_FP32, shape);
             const Tensor dw = make_tensor(cuda, MP_DTYPE_FP32, shape);
-            Saved saved[2];
-            for (Saved& place : saved) {
-                mp_saved* made = nullptr;
-                MP_OK(mp_saved_create(linear, &made));
-                place = Saved(made);
-            }
+            const Saved saved[2] = {make_saved(linear), make_saved(linear)};
             if (waits) {
                 MP_OK(mp_linear_forward_saved(linear, nullptr, x[0], y, saved[0], 0));
                 MP_OK(mp_linear_forward_saved(linear, nullptr, x[1], y, saved[1], MP_FORWARD_DROP));

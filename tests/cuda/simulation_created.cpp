@@ -3,6 +3,7 @@
 // that one to come after them.
 #include <gtest/gtest.h>
 
+#include "../capi/layers.hpp"
 #include "../capi/training.hpp"
 #include "simulated/api.hpp"
 
@@ -28,14 +29,7 @@ class Created : public ::testing::Test {
         EXPECT_TRUE(succeeded(mp_context_sync(context_)));
         EXPECT_EQ(control().waits, before) << call << " left work on the default queue";
     }
-    Linear make_layer() {
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.in_features = desc.out_features = 32;
-        mp_linear* layer = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_linear_create(context_, recipe_, &desc, weight_, nullptr, &layer)));
-        return Linear(layer);
-    }
+    Linear make_layer() { return make_linear(context_, recipe_, linear_desc(32, 32), weight_); }
     // In a group of its own.
     void add_weight(mp_optimizer* optimizer) {
         int32_t group = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Graphs of layers on the simulated device, through the C ABI as a program uses it: memory that a graph uses stays, what a
 // capture cannot have is refused and leaves it as it was, and the caller's memory is given back when no work uses it.
-#include "../capi/support.hpp"
+#include "../capi/layers.hpp"
 #include "simulated/api.hpp"
 
 using namespace mp_test;
@@ -67,14 +67,7 @@ class Graphs : public ::testing::TestWithParam<const char*> {
     }
 
     Linear make_layer(uint32_t flags = 0) {
-        mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-        desc.flags = flags;
-        desc.in_features = kIn;
-        desc.out_features = kOut;
-        mp_linear* layer = nullptr;
-        EXPECT_TRUE(
-            succeeded(mp_linear_create(context_, recipe_, &desc, weight_, nullptr, &layer)));
-        return Linear(layer);
+        return make_linear(context_, recipe_, linear_desc(kIn, kOut, flags), weight_);
     }
     Queue make_queue() {
         mp_queue* queue = nullptr;
