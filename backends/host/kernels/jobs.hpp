@@ -14,12 +14,19 @@ namespace mp::backends::host {
 inline constexpr int64_t kColumnStrip = 2048;
 inline constexpr int64_t kGemmTileRows = 48;
 inline constexpr int64_t kGemmTileColumns = 128;
-// Rows that transposed codes are written for at once: a cache line of bytes.
-inline constexpr int64_t kQuantizePanel = 64;
+// Rows that transposed codes are written for at once: two cache lines of bytes.
+inline constexpr int64_t kQuantizePanel = 128;
+
+// Scales are computed so many at a time, for a loop with codes of a byte in it has vectors of so many elements; only a few are
+// computed one by one. Arrays of amaxes and factors have room for whole vectors.
+inline constexpr int kScaleVector = 64;
+constexpr int whole_scale_vectors(int n) {
+    return n <= 8 ? n : (n + kScaleVector - 1) / kScaleVector * kScaleVector;
+}
 
 // What a job works in, aligned to 64 bytes: too much for a thread whose stack is small. Elsewhere a body may have some 20 KiB.
 inline constexpr std::size_t kGemmScratch = std::size_t{136} << 10;
-inline constexpr std::size_t kQuantizeScratch = std::size_t{112} << 10;
+inline constexpr std::size_t kQuantizeScratch = std::size_t{156} << 10;
 
 // Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
 // state->step.

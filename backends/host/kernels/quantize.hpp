@@ -27,7 +27,8 @@ MP_ISA_FUNCTION inline void scale_blocks(const QuantizeJob& job, int64_t row, in
         if (op.policy().rule == numerics::ScaleRule::msamp) {
             load_scales(op.grid().dtype, op.sink.codes.scale_inv, first + done, n, inverses);
         }
-        scales_of(op.policy(), amaxes + done, job.tensor_amax, n, multiply + done, inverses);
+        scales_of(op.policy(), amaxes + done, job.tensor_amax, whole_scale_vectors(n),
+                  multiply + done, inverses);
         if (stores) {
             store_scales(op.grid().dtype, op.sink.codes.scale_inv, first + done, n, inverses);
         }

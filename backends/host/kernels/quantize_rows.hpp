@@ -14,7 +14,7 @@ static_assert(kPanelRows == kQuantizePanel);
 
 struct QuantizeScratch {
     CodePanel panel;
-    float multiply[kMaxFactors];
+    float multiply[kMaxFactors + kScaleVector]; // with room behind
     uint32_t amaxes[kStripBlocks];
     uint16_t moves[kStripBlocks];
 };

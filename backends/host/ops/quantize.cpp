@@ -59,9 +59,10 @@ QuantizeCut quantize_cut(const QuantizeOne& op, int64_t threads) {
     if (splits_columns && op.source.columns > most) {
         const int64_t unit = width > 0 ? width : 1;
         cut.columns = most > unit ? most / unit * unit : unit;
-    } else if (splits_columns && band >= op.source.rows && threads > 1 && width > 0) {
-        // Few rows of blocks: every thread gets some columns, in whole lines where it can be.
-        const int64_t unit = width % 64 == 0 ? width : width * 64;
+    } else if (splits_columns && band >= op.source.rows && threads > 1 &&
+               (width > 0 || op.sink.transposed != nullptr)) {
+        // Few rows of blocks or of a panel: every thread gets some columns, in whole lines where it can be.
+        const int64_t unit = width == 0 ? 64 : width % 64 == 0 ? width : width * 64;
         cut.columns = divide_up(divide_up(op.source.columns, threads), unit) * unit;
     } else {
         const int64_t bands =
@@ -322,9 +323,10 @@ uint32_t* join_amaxes(const ThreadScratch& scratch, int32_t threads, int64_t col
 Status quantize_columns(const Resources& with, const QuantizeOne* rows,
                         const QuantizeOne& columns) noexcept {
     const int64_t width = columns.source.columns;
-    const std::size_t bytes = static_cast<std::size_t>(width) * sizeof(uint32_t);
+    const std::size_t bytes =
+        static_cast<std::size_t>(divide_up(width, kScaleVector) * kScaleVector) * sizeof(uint32_t);
     ThreadScratch scratch;
-    const Status status = scratch.take(with, kQuantizeScratch + (bytes + 63) / 64 * 64);
+    const Status status = scratch.take(with, kQuantizeScratch + bytes);
     if (!status.ok()) {
         return status;
     }
