@@ -224,24 +224,6 @@ TEST(Refusals, TheEndOfAMonitorEndsNoCounting) {
     MP_OK(mp_linear_get_stats(l.linear, MP_OPERAND_INPUT, &stats)); // made with MP_LINEAR_STATS
 }
 
-// Where dx alone is wanted x is not read, but it may be by the next call.
-TEST(Refusals, AWorkspaceIsNeverOverTheXThatIsKept) {
-    const Context context = make_context(1);
-    const Recipe rules = make_recipe(context, "bf16_mixed");
-    constexpr int64_t kSide = 16, kWide = 4096;
-    const auto square = [&] { return make_tensor(context, MP_DTYPE_FP32, {kSide, kSide}); };
-    const Tensor w = square(), x = square(), y = square(), dy = square(), dx = square();
-    const Linear linear = make_linear(context, rules, linear_desc(kSide, kSide), w);
-    const Saved saved = make_saved(linear);
-    alignas(256) char room[kWide];
-    MP_OK(mp_saved_set_memory(saved, room, sizeof room / 2));
-    MP_OK(mp_linear_forward_saved(linear, nullptr, x, y, saved, 0));
-    const Queue queue = make_queue(context);
-    MP_OK(mp_queue_set_workspace(queue, room, sizeof room));
-    MP_FAILS(mp_linear_backward_saved(linear, queue, saved, dy, dx, nullptr, nullptr, 0),
-             MP_STATUS_INVALID_ARGUMENT, "workspace", "the x of forward");
-}
-
 TEST(Refusals, AParameterIsNoStateOfAnother) {
     const Context context = make_context(1);
     const Recipe rules = make_recipe(context, "fp32");

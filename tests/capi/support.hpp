@@ -60,8 +60,8 @@ inline ::testing::AssertionResult done(mp_status status) {
 
 // The call fails with this code and its message holds every one of the words.
 inline ::testing::AssertionResult fails(mp_status status, mp_status expected,
-                                        const std::vector<std::string>& words) {
-    const std::string text = mp_last_error_message();
+                                        const std::vector<std::string>& words,
+                                        const std::string& text) {
     if (status != expected) {
         return ::testing::AssertionFailure()
                << "expected " << mp_status_string(expected) << ", got " << mp_status_string(status)
@@ -73,6 +73,10 @@ inline ::testing::AssertionResult fails(mp_status status, mp_status expected,
         }
     }
     return ::testing::AssertionSuccess();
+}
+inline ::testing::AssertionResult fails(mp_status status, mp_status expected,
+                                        const std::vector<std::string>& words) {
+    return fails(status, expected, words, mp_last_error_message());
 }
 
 #define MP_OK(call) ASSERT_TRUE(::mp_test::succeeded(call))
