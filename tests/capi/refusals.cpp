@@ -69,43 +69,6 @@ TEST(Refusals, ArgumentsOfALayerShareNoMemory) {
     MP_FAILS(l.backward(nullptr, l.dw, nullptr), MP_STATUS_BAD_STATE, "dx was written over it");
 }
 
-TEST(Refusals, NumbersThatStepsReadLieInNothingThatTheyWrite) {
-    const Layer l;
-    const Optimizer optimizer = make_optimizer(l.context, l.recipe);
-    MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "w";
-    desc.param = l.weight;
-    desc.grad = l.dw;
-    MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
-    const Tensor state = state_of(optimizer, 0, "exp_avg");
-    mp_tensor* in_state = nullptr;
-    const int64_t one = 1;
-    MP_OK(mp_tensor_create_view(state, 7, 1, &one, &in_state));
-    const Tensor moment(in_state);
-    for (mp_tensor* number : {l.view(5, {1}).owned.release(), l.view(1030, {1}).owned.release()}) {
-        const Tensor owned(number);
-        MP_FAILS(mp_optimizer_set_lr_tensor(optimizer, -1, owned), MP_STATUS_INVALID_ARGUMENT,
-                 "lr overlaps");
-        MP_FAILS(mp_optimizer_set_grad_scale_tensor(optimizer, owned), MP_STATUS_INVALID_ARGUMENT,
-                 "grad_scale overlaps");
-    }
-    MP_FAILS(mp_optimizer_set_lr_tensor(optimizer, -1, moment), MP_STATUS_INVALID_ARGUMENT,
-             "lr overlaps the states of 'w'");
-    // The other way round: the number is there first.
-    MP_OK(mp_optimizer_set_lr_tensor(optimizer, 0, l.view(3000, {1})));
-    MP_OK(mp_optimizer_set_grad_scale_tensor(optimizer, l.view(3100, {1})));
-    for (const int64_t place : {2990, 3095}) {
-        const Tensor param = l.view(place, {8, 2});
-        desc.name = "other";
-        desc.param = param;
-        desc.grad = nullptr;
-        MP_FAILS(mp_optimizer_add_param(optimizer, 0, &desc, nullptr), MP_STATUS_INVALID_ARGUMENT,
-                 "'other' overlaps the");
-    }
-    MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
-}
-
 namespace {
 
 // What a monitor does to its own layer, and how often it and the one after it were called.
@@ -222,26 +185,4 @@ TEST(Refusals, TheEndOfAMonitorEndsNoCounting) {
     MP_OK(mp_linear_set_monitor(l.linear, "l", 2, ignore, nullptr));
     MP_OK(mp_linear_set_monitor(l.linear, "", 0, nullptr, nullptr));
     MP_OK(mp_linear_get_stats(l.linear, MP_OPERAND_INPUT, &stats)); // made with MP_LINEAR_STATS
-}
-
-TEST(Refusals, AParameterIsNoStateOfAnother) {
-    const Context context = make_context(1);
-    const Recipe rules = make_recipe(context, "fp32");
-    const Optimizer optimizer = make_optimizer(context, rules);
-    MP_OK(mp_optimizer_add_group(optimizer, nullptr, nullptr));
-    const Tensor first = make_tensor(context, MP_DTYPE_FP32, {64});
-    mp_param_desc desc = MP_PARAM_DESC_INIT;
-    desc.name = "first";
-    desc.param = first;
-    MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));
-    const Tensor moment = state_of(optimizer, 0, "exp_avg");
-    const Tensor own = make_tensor(context, MP_DTYPE_FP32, {64});
-    desc.name = "second";
-    desc.param = moment;
-    MP_FAILS(mp_optimizer_add_param(optimizer, 0, &desc, nullptr), MP_STATUS_INVALID_ARGUMENT,
-             "weight of 'second'", "states of 'first'");
-    desc.param = own;
-    desc.grad = moment;
-    MP_FAILS(mp_optimizer_add_param(optimizer, 0, &desc, nullptr), MP_STATUS_INVALID_ARGUMENT,
-             "gradient of 'second'", "states of 'first'");
 }
