@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mp_checkpoint: training that is stopped and goes on has the bits of training that is not; in the background; on ranks;
-// and each way to call it wrongly.
+// mp_checkpoint: training that is stopped and goes on has the bits of training that is not; in the background; on ranks.
 #include <atomic>
 #include <cmath>
 #include <filesystem>
@@ -355,40 +354,4 @@ TEST(Checkpoint, OnRanksThatAllHaveEverything) {
     Training alone("bf16_pure_kahan");
     MP_OK(mp_checkpoint_load(alone.checkpoint, folder.c_str(), 0, nullptr));
     EXPECT_EQ(alone.everything(), states[0]);
-}
-
-TEST(Checkpoint, CalledWrongly) {
-    Training training("fp32");
-    mp_checkpoint* out = nullptr;
-    mp_checkpoint_desc desc = MP_CHECKPOINT_DESC_INIT;
-    desc.keep = -1;
-    MP_FAILS(mp_checkpoint_create(training.context, nullptr, &desc, &out),
-             MP_STATUS_INVALID_ARGUMENT, "keep");
-    desc.keep = 0;
-    desc.flags = 1;
-    MP_FAILS(mp_checkpoint_create(training.context, nullptr, &desc, &out),
-             MP_STATUS_INVALID_ARGUMENT, "flags");
-    mp_checkpoint* const c = training.checkpoint;
-    MP_FAILS(mp_checkpoint_add_optimizer(c, training.optimizer), MP_STATUS_BAD_STATE, "already");
-    MP_FAILS(mp_checkpoint_add_scaler(c, training.scaler), MP_STATUS_BAD_STATE, "already");
-    MP_FAILS(mp_checkpoint_add_linear(c, "", training.linear), MP_STATUS_INVALID_ARGUMENT, "name");
-    MP_FAILS(mp_checkpoint_add_data(c, "x", nullptr, 1), MP_STATUS_NULL_ARGUMENT, "data");
-    MP_FAILS(mp_checkpoint_add_data(c, "x", &desc, 0), MP_STATUS_INVALID_ARGUMENT, "bytes");
-    const Training stranger("fp32");
-    Checkpoint fresh;
-    MP_OK(mp_checkpoint_create(training.context, nullptr, nullptr, &out));
-    fresh = Checkpoint(out);
-    MP_FAILS(mp_checkpoint_add_optimizer(fresh, stranger.optimizer), MP_STATUS_INVALID_ARGUMENT,
-             "another context");
-    MP_FAILS(mp_checkpoint_save(c, "/tmp/x", -1, 0), MP_STATUS_INVALID_ARGUMENT, "step");
-    MP_FAILS(mp_checkpoint_save(c, "/tmp/x", 1, 8), MP_STATUS_INVALID_ARGUMENT, "flags");
-    MP_FAILS(mp_checkpoint_save(c, nullptr, 1, 0), MP_STATUS_NULL_ARGUMENT, "directory");
-    MP_FAILS(mp_checkpoint_save(c, "/none/none/none", 1, 0), MP_STATUS_IO_ERROR, "/none");
-    MP_FAILS(mp_checkpoint_load(c, "/none", 0, nullptr), MP_STATUS_IO_ERROR, "/none");
-    MP_FAILS(mp_checkpoint_load(c, "/none", 64, nullptr), MP_STATUS_INVALID_ARGUMENT, "flags");
-    mp_checkpoint_info info{};
-    MP_FAILS(mp_checkpoint_inspect("/none", &info), MP_STATUS_INVALID_ARGUMENT, "struct_size");
-    MP_FAILS(mp_checkpoint_load(c, "/none", 0, &info), MP_STATUS_INVALID_ARGUMENT, "struct_size");
-    MP_FAILS(mp_checkpoint_add_linear(c, "layer", training.linear), MP_STATUS_INVALID_ARGUMENT,
-             "'layer'");
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GEMM through the ABI: every flag against a product in double, and every way of asking wrongly.
+#include <array>
 #include <cmath>
 
 #include "support.hpp"
@@ -105,6 +106,25 @@ TEST(Gemm, EdgesOfSize) {
                            {m, n, k, MP_GEMM_TRANS_B, 2.0, 1.0, MP_DTYPE_BF16, MP_DTYPE_FP32});
             }
         }
+    }
+}
+
+TEST(Gemm, SizesThatEndOnednnAreNotPlannedByIt) {
+    const Context context = make_context(1);
+    for (const auto& [m, n, k] : {std::array<int64_t, 3>{int64_t{1} << 34, 5, 2},
+                                  {3, 5, int64_t{1} << 32},
+                                  {2, int64_t{1} << 33, 2}}) {
+        mp_gemm_desc desc = MP_GEMM_DESC_INIT;
+        desc.m = m;
+        desc.n = n;
+        desc.k = k;
+        desc.dtype_a = desc.dtype_b = MP_DTYPE_FP32;
+        mp_gemm* raw = nullptr;
+        const mp_status status = mp_gemm_create(context, &desc, &raw);
+        EXPECT_TRUE(status == MP_STATUS_OK || status == MP_STATUS_UNSUPPORTED ||
+                    status == MP_STATUS_OUT_OF_MEMORY)
+            << mp_last_error_message();
+        const Gemm gemm(raw);
     }
 }
 

@@ -164,3 +164,75 @@ TEST_F(Fp8LinearScales, MonitorIsCalledWhenItsStepHasCome) {
     MP_FAILS(mp_linear_get_stats(linear, 3, &stats), MP_STATUS_INVALID_ARGUMENT, "MP_OPERAND");
     MP_FAILS(mp_linear_end_step(layers, -1, nullptr, nullptr), MP_STATUS_INVALID_ARGUMENT, "-1");
 }
+
+namespace {
+
+// What a monitor does to its own layer, and how often it and the one after it were called.
+struct Told {
+    mp_linear* layer = nullptr;
+    mp_optimizer* optimizer = nullptr;
+    mp_linear_monitor_fn next = nullptr; // null: ends the monitoring
+    std::string name;                    // as it was told last
+    int first = 0, second = 0;
+    mp_status status = MP_STATUS_OK;
+};
+void tell_second(void* payload, const char*, const mp_linear_stats*, const char*) {
+    ++static_cast<Told*>(payload)->second;
+}
+void tell_first(void* payload, const char* name, const mp_linear_stats*, const char*) {
+    Told& told = *static_cast<Told*>(payload);
+    ++told.first;
+    if (told.optimizer != nullptr) {
+        told.status = mp_optimizer_set_linears(told.optimizer, nullptr, 0);
+    }
+    if (told.status == MP_STATUS_OK) {
+        told.status = mp_linear_set_monitor(told.layer, "a name that is longer than the first one",
+                                            told.next == nullptr ? 0 : 1, told.next, payload);
+    }
+    told.name = name;
+}
+
+} // namespace
+
+TEST_F(Fp8LinearScales, AMonitorEndsItselfOrSetsAnother) {
+    use({4, 16, 8});
+    const Recipe recipe = make_recipe(context, "fp8_current");
+    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
+    for (const bool by_optimizer : {false, true}) {
+        for (const mp_linear_monitor_fn next : {mp_linear_monitor_fn{nullptr}, &tell_second}) {
+            const Linear linear = make(context, recipe, weight, sizes, MP_LINEAR_STATS);
+            const Optimizer optimizer = make_optimizer(context, recipe);
+            Told told;
+            told.layer = linear;
+            told.next = next;
+            told.optimizer = by_optimizer ? optimizer.owned.get() : nullptr;
+            mp_linear* const layer = linear;
+            MP_OK(mp_linear_set_monitor(layer, "h0", 1, &tell_first, &told));
+            if (by_optimizer) {
+                MP_OK(mp_optimizer_set_linears(optimizer, &layer, 1));
+                EXPECT_TRUE(done(mp_optimizer_step(optimizer, nullptr, nullptr)));
+            } else {
+                MP_OK(mp_linear_end_step(&layer, 1, nullptr, nullptr));
+            }
+            MP_OK(told.status);
+            EXPECT_EQ(told.first, 1); // no more, as its payload may be gone
+            EXPECT_EQ(told.second, 0);
+            EXPECT_EQ(told.name, "h0");
+            MP_OK(mp_linear_end_step(&layer, 1, nullptr, nullptr));
+            EXPECT_EQ(told.first, 1);
+            EXPECT_EQ(told.second, next == nullptr ? 0 : MP_OPERAND_COUNT);
+        }
+    }
+}
+
+TEST_F(Fp8LinearScales, TheEndOfAMonitorEndsNoCounting) {
+    use({4, 16, 8});
+    const Recipe recipe = make_recipe(context, "fp8_current");
+    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
+    const Linear linear = make(context, recipe, weight, sizes, MP_LINEAR_STATS);
+    mp_linear_stats stats = MP_LINEAR_STATS_INIT;
+    const auto ignore = [](void*, const char*, const mp_linear_stats*, const char*) {};
+    MP_OK(mp_linear_set_monitor(linear, "l", 2, ignore, nullptr));
+    MP_OK(mp_linear_set_monitor(linear, "", 0, nullptr, nullptr));
+    MP_OK(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats)); // made with MP_LINEAR_STATS
+}

@@ -164,6 +164,18 @@ TEST_F(RecipeTest, InvalidRecipeCannotBeUsed) {
     MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_MASTER_DTYPE, "none")); // and it did not freeze
 }
 
+TEST_F(RecipeTest, CodesOfAWeightNeedAProductInFp8) {
+    const int64_t shape[] = {16, 16};
+    for (const char* json :
+         {R"({"recipe": "fp32"})", R"({"recipe": "fp8_current", "gemm.fprop.quantized": "off"})",
+          R"({"recipe": "mxfp8"})"}) {
+        const Recipe recipe = recipe_of(context, json);
+        mp_tensor* weight = nullptr;
+        MP_FAILS(mp_recipe_create_weight_codes(context, recipe, 2, shape, nullptr, &weight),
+                 MP_STATUS_UNSUPPORTED, "gemm.scaling");
+    }
+}
+
 TEST_F(RecipeTest, AdviceIsAWarning) {
     const Recipe recipe = make_recipe(context, "bf16_pure");
     EXPECT_EQ(mp_recipe_validate(recipe), MP_STATUS_WARNING);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nothing silent: what a call says of a mistake that it survives, what it refuses, and what the log is told.
+// Nothing silent: what a call says of a mistake that it survives, and what the log is told.
 #include <cmath>
-#include <future>
 #include <mutex>
-#include <thread>
 
 #include "optimizers.hpp"
 #include "training.hpp"
@@ -122,23 +120,6 @@ TEST_F(Warnings, AForgottenEndOfStepIsNoticedOnce) {
     }
 }
 
-TEST_F(Warnings, AStepThatTheOptimizerEndsIsNotEndedTwice) {
-    const Tensor weight = matrix(64, 64), grad = matrix(64, 64);
-    Linear layer;
-    MP_OK(make_layer("fp8_delayed", weight, 64, 64, 0, layer));
-    mp_linear* const one = layer;
-    Optimizer optimizer = make_optimizer();
-    add(optimizer, "w", weight, grad);
-    MP_OK(mp_optimizer_set_linears(optimizer, &one, 1));
-    MP_FAILS(mp_linear_end_step(&one, 1, nullptr, nullptr), MP_STATUS_BAD_STATE,
-             "mp_optimizer_set_linears");
-    MP_OK(mp_optimizer_set_linears(optimizer, nullptr, 0));
-    MP_OK(mp_linear_end_step(&one, 1, nullptr, nullptr));
-    MP_OK(mp_optimizer_set_linears(optimizer, &one, 1));
-    optimizer = Optimizer();
-    MP_OK(mp_linear_end_step(&one, 1, nullptr, nullptr));
-}
-
 TEST_F(Warnings, AForgottenUpdateOfTheScalerIsNoticedOnce) {
     const Tensor weight = matrix(8, 8), grad = matrix(8, 8), other = matrix(8, 8);
     const Optimizer first = make_optimizer(), second = make_optimizer();
@@ -170,45 +151,6 @@ TEST_F(Warnings, AnOptimizerWithNothingInItSaysSoOnce) {
     EXPECT_TRUE(fails(mp_optimizer_step(optimizer, nullptr, nullptr), MP_STATUS_WARNING,
                       {"no parameters"}));
     MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
-}
-
-// A callback may come in again; another thread may not meanwhile.
-TEST_F(Warnings, AnObjectInUseByAnotherThreadIsRefused) {
-    const Tensor weight = matrix(64, 64);
-    Linear layer;
-    MP_OK(make_layer("fp8_current", weight, 64, 64, 0, layer));
-    struct Meeting {
-        mp_linear* layer;
-        std::promise<void> is_inside;
-        std::promise<void> may_go;
-        bool has_met = false;
-        mp_status nested = MP_STATUS_INTERNAL;
-    } meeting;
-    meeting.layer = layer;
-    MP_OK(mp_linear_set_monitor(
-        layer, "layer", 1,
-        [](void* payload, const char*, const mp_linear_stats*, const char*) {
-            auto& at = *static_cast<Meeting*>(payload);
-            if (std::exchange(at.has_met, true)) {
-                return;
-            }
-            mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-            at.nested = mp_linear_get_desc(at.layer, &desc);
-            at.is_inside.set_value();
-            at.may_go.get_future().wait();
-        },
-        &meeting));
-    std::thread busy([&] {
-        mp_linear* const one = layer;
-        EXPECT_TRUE(succeeded(mp_linear_end_step(&one, 1, nullptr, nullptr)));
-    });
-    meeting.is_inside.get_future().wait();
-    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
-    MP_FAILS(mp_linear_get_desc(layer, &desc), MP_STATUS_BAD_STATE, "another thread");
-    meeting.may_go.set_value();
-    busy.join();
-    EXPECT_EQ(meeting.nested, MP_STATUS_OK);
-    MP_OK(mp_linear_get_desc(layer, &desc));
 }
 
 TEST_F(Warnings, TheLogTellsOfStepsCheckpointsAndProducts) {
@@ -252,16 +194,6 @@ TEST_F(Warnings, TheLogTellsOfThreadsAndMemory) {
     MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
     ASSERT_NE(log.find({"1 parameter(s) of 4096 elements", "exp_avg 16384, exp_avg_sq 16384"}),
               nullptr);
-}
-
-TEST_F(Warnings, ACheckpointOfNothingIsRefused) {
-    const Folder folder("nothing");
-    const Checkpoint checkpoint = make_checkpoint(context);
-    MP_FAILS(mp_checkpoint_save(checkpoint, folder.c_str(), 1, 0), MP_STATUS_BAD_STATE,
-             "mp_checkpoint_add_");
-    EXPECT_FALSE(fs::exists(folder.path));
-    MP_FAILS(mp_checkpoint_load(checkpoint, folder.c_str(), 0, nullptr), MP_STATUS_BAD_STATE,
-             "mp_checkpoint_add_");
 }
 
 // Products of a context with other threads may have other last bits, so a load that finds them says so.
