@@ -220,3 +220,45 @@ TEST_F(LinearTest, RowsMayChangeAndBeNone) {
         ASSERT_EQ(values_of(context, dw)[5], 0.0F);
     }
 }
+
+TEST_F(LinearTest, WrongCalls) {
+    const Recipe recipe = make_recipe(context, "bf16_mixed");
+    const Tensor w = make_tensor(context, MP_DTYPE_FP32, {kOut, kIn}, w_values);
+    const Tensor x = make_tensor(context, MP_DTYPE_FP32, {kRows, kIn}, x_values);
+    const Tensor y = make_tensor(context, MP_DTYPE_FP32, {kRows, kOut});
+    const Linear linear = make(recipe, w, nullptr);
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, nullptr, 0), MP_STATUS_BAD_STATE,
+             "forward");
+    MP_FAILS(mp_linear_forward(linear, nullptr, y, y), MP_STATUS_INVALID_SHAPE, "x is [37, 40]",
+             "24");
+    const Tensor short_y = make_tensor(context, MP_DTYPE_FP32, {kRows - 1, kOut});
+    MP_FAILS(mp_linear_forward(linear, nullptr, x, short_y), MP_STATUS_INVALID_SHAPE, "rows");
+    const Tensor integers = make_tensor(context, MP_DTYPE_INT8, {kRows, kIn});
+    MP_FAILS(mp_linear_forward(linear, nullptr, integers, y), MP_STATUS_INVALID_DTYPE, "int8");
+    MP_OK(mp_linear_forward(linear, nullptr, x, y));
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, short_y, w, nullptr, 0),
+             MP_STATUS_INVALID_SHAPE, "37 rows");
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, x, nullptr, 0), MP_STATUS_INVALID_SHAPE,
+             "dw is");
+    const Tensor db = make_tensor(context, MP_DTYPE_FP32, {kOut});
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, db, 0), MP_STATUS_INVALID_ARGUMENT,
+             "no bias");
+    MP_FAILS(mp_linear_backward_weight(linear, nullptr, y, w, nullptr, 99),
+             MP_STATUS_INVALID_ARGUMENT, "flags");
+
+    const Linear inference = make(recipe, w, nullptr, MP_LINEAR_INFERENCE);
+    MP_OK(mp_linear_forward(inference, nullptr, x, y));
+    MP_FAILS(mp_linear_backward_weight(inference, nullptr, y, w, nullptr, 0), MP_STATUS_BAD_STATE,
+             "INFERENCE");
+
+    mp_linear* raw = nullptr;
+    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+    desc.in_features = kIn;
+    desc.out_features = kOut + 1;
+    MP_FAILS(mp_linear_create(context, recipe, &desc, w, nullptr, &raw), MP_STATUS_INVALID_SHAPE,
+             "weight", "[41, 24]");
+    desc.out_features = 0;
+    MP_FAILS(mp_linear_create(context, recipe, &desc, w, nullptr, &raw), MP_STATUS_INVALID_SHAPE,
+             "positive");
+    EXPECT_EQ(raw, nullptr);
+}

@@ -8,15 +8,20 @@ using namespace mp_test;
 using namespace mp_test::fp8;
 
 namespace {
-struct Fp8LinearScales : Fp8Linear {};
+struct Fp8LinearScales : Fp8Linear {
+    Tensor weight;
+
+    Linear layer(const char* recipe, Sizes layer_sizes, uint32_t flags = 0) {
+        use(layer_sizes);
+        weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
+        return make(context, make_recipe(context, recipe), weight, sizes, flags);
+    }
+};
 } // namespace
 
 // The second step's scale is the first step's: what is 64 times larger then saturates.
 TEST_F(Fp8LinearScales, DelayedScalesComeFromEarlierSteps) {
-    use({32, 64, 32});
-    const Recipe recipe = make_recipe(context, "fp8_delayed");
-    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
-    const Linear linear = make(context, recipe, weight, sizes, MP_LINEAR_STATS);
+    const Linear linear = layer("fp8_delayed", {32, 64, 32}, MP_LINEAR_STATS);
     mp_linear* const layers[] = {linear};
     const Pass first = run(context, linear);
     EXPECT_EQ(difference(first, run_preset("fp8_current")), "") << "its own amax to begin with";
@@ -54,7 +59,7 @@ TEST_F(Fp8LinearScales, ScalingStateGoesOnBitForBit) {
     use({32, 64, 32});
     const Recipe recipe = make_recipe(context, "fp8_delayed");
     MP_OK(mp_recipe_set_int(recipe, MP_RECIPE_GEMM_AMAX_HISTORY_LEN, 4));
-    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
+    weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Linear original = make(context, recipe, weight, sizes);
     const Linear copy = make(context, recipe, weight, sizes);
     mp_linear* const layers[] = {original, nullptr, copy};
@@ -87,7 +92,7 @@ TEST_F(Fp8LinearScales, ScalingStateGoesOnBitForBit) {
 TEST_F(Fp8LinearScales, LoadedScalingStateCountsForCachedWeightsToo) {
     use({32, 64, 32});
     const Recipe recipe = make_recipe(context, "fp8_delayed");
-    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
+    weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     const Linear undisturbed = make(context, recipe, weight, sizes, MP_LINEAR_CACHE_WEIGHT);
     const Linear disturbed = make(context, recipe, weight, sizes, MP_LINEAR_CACHE_WEIGHT);
     mp_linear* const layers[] = {undisturbed, disturbed};
@@ -102,10 +107,7 @@ TEST_F(Fp8LinearScales, LoadedScalingStateCountsForCachedWeightsToo) {
 
 // A monitor is told the scale of the next step, which follows from this step's amax.
 TEST_F(Fp8LinearScales, MonitorIsToldTheNextScale) {
-    use({32, 64, 32});
-    const Recipe recipe = make_recipe(context, "fp8_delayed");
-    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
-    const Linear linear = make(context, recipe, weight, sizes);
+    const Linear linear = layer("fp8_delayed", {32, 64, 32});
     mp_linear* const layers[] = {linear};
     std::vector<mp_linear_stats> told;
     const mp_linear_monitor_fn monitor = [](void* payload, const char*,
@@ -125,15 +127,12 @@ TEST_F(Fp8LinearScales, MonitorIsToldTheNextScale) {
 }
 
 TEST_F(Fp8LinearScales, MonitorIsCalledWhenItsStepHasCome) {
-    use({32, 64, 32});
     struct Seen {
         int calls = 0;
         int64_t elements = 0;
         std::string names;
     } seen;
-    const Recipe recipe = make_recipe(context, "fp8_block");
-    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
-    const Linear linear = make(context, recipe, weight, sizes);
+    const Linear linear = layer("fp8_block", {32, 64, 32});
     mp_linear_stats stats{};
     stats.struct_size = sizeof stats;
     MP_FAILS(mp_linear_get_stats(linear, MP_OPERAND_INPUT, &stats), MP_STATUS_BAD_STATE,
@@ -195,13 +194,11 @@ void tell_first(void* payload, const char* name, const mp_linear_stats*, const c
 } // namespace
 
 TEST_F(Fp8LinearScales, AMonitorEndsItselfOrSetsAnother) {
-    use({4, 16, 8});
-    const Recipe recipe = make_recipe(context, "fp8_current");
-    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
     for (const bool by_optimizer : {false, true}) {
         for (const mp_linear_monitor_fn next : {mp_linear_monitor_fn{nullptr}, &tell_second}) {
-            const Linear linear = make(context, recipe, weight, sizes, MP_LINEAR_STATS);
-            const Optimizer optimizer = make_optimizer(context, recipe);
+            const Linear linear = layer("fp8_current", {4, 16, 8}, MP_LINEAR_STATS);
+            const Optimizer optimizer =
+                make_optimizer(context, make_recipe(context, "fp8_current"));
             Told told;
             told.layer = linear;
             told.next = next;
@@ -226,10 +223,7 @@ TEST_F(Fp8LinearScales, AMonitorEndsItselfOrSetsAnother) {
 }
 
 TEST_F(Fp8LinearScales, TheEndOfAMonitorEndsNoCounting) {
-    use({4, 16, 8});
-    const Recipe recipe = make_recipe(context, "fp8_current");
-    const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {sizes.out, sizes.in}, w);
-    const Linear linear = make(context, recipe, weight, sizes, MP_LINEAR_STATS);
+    const Linear linear = layer("fp8_current", {4, 16, 8}, MP_LINEAR_STATS);
     mp_linear_stats stats = MP_LINEAR_STATS_INIT;
     const auto ignore = [](void*, const char*, const mp_linear_stats*, const char*) {};
     MP_OK(mp_linear_set_monitor(linear, "l", 2, ignore, nullptr));

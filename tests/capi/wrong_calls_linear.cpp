@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong calls of layers (linear.h): operands that do not fit or share memory, and calls at the wrong time.
+// Wrong calls of layers (linear.h): arguments that share memory, and calls at the wrong time.
+// linear.cpp has operands that do not fit.
 #include <future>
 #include <thread>
 #include <utility>
@@ -35,56 +36,6 @@ struct Layer {
 };
 
 } // namespace
-
-TEST(WrongCallsLinear, OperandsThatDoNotFit) {
-    constexpr int64_t kRows = 37, kIn = 24, kOut = 40;
-    const Context context = make_context();
-    const Recipe recipe = make_recipe(context, "bf16_mixed");
-    const auto make = [&](int32_t dtype, int64_t rows, int64_t columns) {
-        return make_tensor(context, dtype, {rows, columns});
-    };
-    const Tensor w = make(MP_DTYPE_FP32, kOut, kIn), x = make(MP_DTYPE_FP32, kRows, kIn),
-                 y = make(MP_DTYPE_FP32, kRows, kOut);
-    const Tensor few = make(MP_DTYPE_FP32, kRows - 1, kOut),
-                 integers = make(MP_DTYPE_INT8, kRows, kIn);
-    const Tensor db = make_tensor(context, MP_DTYPE_FP32, {kOut});
-    const Linear linear = make_linear(context, recipe, linear_desc(kIn, kOut), w);
-    const Linear fresh = make_linear(context, recipe, linear_desc(kIn, kOut), w);
-    const Linear inference =
-        make_linear(context, recipe, linear_desc(kIn, kOut, MP_LINEAR_INFERENCE), w);
-    MP_OK(mp_linear_forward(linear, nullptr, x, y));
-    MP_OK(mp_linear_forward(inference, nullptr, x, y));
-    const auto forward = [&](mp_tensor* from, mp_tensor* to) {
-        return mp_linear_forward(linear, nullptr, from, to);
-    };
-    const auto backward = [&](mp_linear* of, mp_tensor* dy, mp_tensor* dw,
-                              mp_tensor* dbias = nullptr, uint32_t flags = 0) {
-        return mp_linear_backward_weight(of, nullptr, dy, dw, dbias, flags);
-    };
-    mp_linear* raw = nullptr;
-    const auto create = [&](int64_t out) {
-        const mp_linear_desc desc = linear_desc(kIn, out);
-        return mp_linear_create(context, recipe, &desc, w, nullptr, &raw);
-    };
-    expect_refused<MP_STATUS_INVALID_SHAPE>({
-        {"x of other columns", forward(y, y), {"x is [37, 40]", "24"}},
-        {"y of other rows", forward(x, few), {"rows"}},
-        {"dy of other rows", backward(linear, few, w), {"37 rows"}},
-        {"dw of another shape", backward(linear, y, x), {"dw is"}},
-        {"a weight of another shape", create(kOut + 1), {"weight", "[41, 24]"}},
-        {"no columns", create(0), {"positive"}},
-    });
-    EXPECT_EQ(raw, nullptr);
-    expect_refused<MP_STATUS_INVALID_ARGUMENT>({
-        {"dbias of no bias", backward(linear, y, w, db), {"no bias"}},
-        {"unknown flags", backward(linear, y, w, nullptr, 99), {"flags"}},
-    });
-    expect_refused<MP_STATUS_BAD_STATE>({
-        {"before any forward", backward(fresh, y, w), {"forward"}},
-        {"of inference", backward(inference, y, w), {"INFERENCE"}},
-    });
-    MP_FAILS(forward(integers, y), MP_STATUS_INVALID_DTYPE, "int8");
-}
 
 TEST(WrongCallsLinear, ArgumentsThatShareMemory) {
     const Layer l;
