@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "memory.hpp"
-#include "support.hpp"
+#include "wrong_calls.hpp"
 
 using namespace mp_test;
 
@@ -104,28 +104,21 @@ TEST(Context, UnknownBackendNamesTheOnesThereAre) {
 }
 
 TEST(Context, BadDescriptorsAreRefused) {
-    mp_context* context = nullptr;
-    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    desc.device_kind = 99;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "device_kind", "99");
-    desc = MP_CONTEXT_DESC_INIT;
-    desc.num_threads = -3;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "num_threads");
-    desc = MP_CONTEXT_DESC_INIT;
-    desc.device_index = 5;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_DEVICE_UNAVAILABLE, "device_index", "5");
-    desc = MP_CONTEXT_DESC_INIT;
-    desc.flags = 1u << 30;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "flags");
-    desc = MP_CONTEXT_DESC_INIT;
-    desc.api_version = MP_VERSION + 1;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_VERSION_MISMATCH, "newer");
-    desc = MP_CONTEXT_DESC_INIT;
-    desc.allocate = Counter::allocate;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "release");
-    desc = MP_CONTEXT_DESC_INIT;
-    desc.log_level = 9;
-    MP_FAILS(mp_context_create(&desc, &context), MP_STATUS_INVALID_ARGUMENT, "log_level");
+    using Desc = mp_context_desc;
+    const auto create = [](auto field, auto value) {
+        const Desc desc = with(Desc MP_CONTEXT_DESC_INIT, field, value);
+        mp_context* context = nullptr;
+        return mp_context_create(&desc, &context);
+    };
+    expect_refused<MP_STATUS_INVALID_ARGUMENT>({
+        {"device kind 99", create(&Desc::device_kind, 99), {"device_kind", "99"}},
+        {"-3 threads", create(&Desc::num_threads, -3), {"num_threads"}},
+        {"unknown flags", create(&Desc::flags, 1u << 30), {"flags"}},
+        {"no release", create(&Desc::allocate, Counter::allocate), {"release"}},
+        {"log level 9", create(&Desc::log_level, 9), {"log_level"}},
+    });
+    MP_FAILS(create(&Desc::device_index, 5), MP_STATUS_DEVICE_UNAVAILABLE, "device_index", "5");
+    MP_FAILS(create(&Desc::api_version, MP_VERSION + 1), MP_STATUS_VERSION_MISMATCH, "newer");
     MP_FAILS(mp_context_create(nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, "out");
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "support.hpp"
+#include "wrong_calls.hpp"
 
 using namespace mp_test;
 
@@ -213,50 +213,41 @@ TEST_F(StepPlanTest, TheAmaxOfTheNewWeights) {
 }
 
 TEST_F(StepPlanTest, WrongCalls) {
+    using Args = mp_step_args;
     Arrays arrays;
-    mp_step_slot slot = arrays.slot();
-    mp_step_args args = MP_STEP_ARGS_INIT;
-    args.lr = 1e-3;
-    double hyper[5] = {1e-3, 0.9, 0.999, 1e-8, 0.0};
-    float value = 1.0F;
-    int64_t taken[2] = {};
-    args.hyper_pointer = hyper;
-    args.lr_pointer = &value;
-    MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "lr_pointer", "hyper_pointer");
-    args = MP_STEP_ARGS_INIT;
-    args.lr = 1e-3;
-    args.step_pointer = taken;
-    args.step = 5;
-    MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "step_pointer");
-    args.step = 1;
-    args.step_pointer = reinterpret_cast<int64_t*>(reinterpret_cast<char*>(taken) + 4);
-    MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "step_pointer", "8 bytes");
-    args = MP_STEP_ARGS_INIT;
-    args.lr = 1e-3;
-    slot.param.amax = reinterpret_cast<float*>(reinterpret_cast<char*>(&value) + 2);
-    MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "slot 0", "param.amax");
-    slot = arrays.slot();
-    slot.first_element = -8;
-    MP_FAILS(step(args, slot), MP_STATUS_INVALID_ARGUMENT, "first_element");
-    slot = arrays.slot();
+    const Args args = with(Args MP_STEP_ARGS_INIT, &Args::lr, 1e-3);
+    const mp_step_slot slot = arrays.slot();
     const StepPlan plan = make(args, slot);
-    mp_step_args other = args;
-    other.rule = MP_RULE_ADAM;
-    MP_FAILS(mp_step_plan_set_args(plan, nullptr, &other), MP_STATUS_INVALID_ARGUMENT, "rule");
-    other = args;
-    other.step = 4;
-    MP_FAILS(mp_step_plan_set_args(plan, nullptr, &other), MP_STATUS_INVALID_ARGUMENT, "step");
-    other = args;
-    other.flags |= MP_OPTIMIZER_ZERO_GRAD;
-    MP_FAILS(mp_step_plan_set_args(plan, nullptr, &other), MP_STATUS_INVALID_ARGUMENT, "ZERO_GRAD");
-    other = args;
-    other.lr = -1.0;
-    MP_FAILS(mp_step_plan_set_args(plan, nullptr, &other), MP_STATUS_INVALID_ARGUMENT, "lr");
     mp_step_plan* none = nullptr;
+    double hyper[5] = {1e-3, 0.9, 0.999, 1e-8, 0.0};
+    int64_t taken[2] = {};
+    float value[2] = {1.0F, 1.0F};
+    auto* const half = reinterpret_cast<int64_t*>(reinterpret_cast<char*>(taken) + 4);
+    mp_step_slot odd = slot;
+    odd.param.amax = reinterpret_cast<float*>(reinterpret_cast<char*>(value) + 2);
+    const auto given = [&](auto... fields) { return step(with(args, fields...), slot); };
+    const auto set = [&](auto... fields) {
+        const Args other = with(args, fields...);
+        return mp_step_plan_set_args(plan, nullptr, &other);
+    };
+    expect_refused<MP_STATUS_INVALID_ARGUMENT>({
+        {"lr twice",
+         given(&Args::hyper_pointer, hyper, &Args::lr_pointer, value),
+         {"lr_pointer", "hyper_pointer"}},
+        {"a step twice", given(&Args::step_pointer, taken, &Args::step, 5), {"step_pointer"}},
+        {"half a step",
+         given(&Args::step, 1, &Args::step_pointer, half),
+         {"step_pointer", "8 bytes"}},
+        {"half an amax", step(args, odd), {"slot 0", "param.amax"}},
+        {"element -8", step(args, with(slot, &mp_step_slot::first_element, -8)), {"first_element"}},
+        {"another rule", set(&Args::rule, MP_RULE_ADAM), {"rule"}},
+        {"another step", set(&Args::step, 4), {"step"}},
+        {"other flags", set(&Args::flags, args.flags | MP_OPTIMIZER_ZERO_GRAD), {"ZERO_GRAD"}},
+        {"lr -1", set(&Args::lr, -1.0), {"lr"}},
+        {"-1 slots", mp_step_plan_create(context, &args, &slot, -1, &none), {"slot_count"}},
+    });
     MP_FAILS(mp_step_plan_create(context, &args, nullptr, 1, &none), MP_STATUS_NULL_ARGUMENT,
              "slots");
-    MP_FAILS(mp_step_plan_create(context, &args, &slot, -1, &none), MP_STATUS_INVALID_ARGUMENT,
-             "slot_count");
 }
 
 // A forgotten learning rate is told of; one by name is meant, and comes back with the arguments.
