@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "support.hpp"
+#include "wrong_calls.hpp"
 
 using namespace mp_test;
 
@@ -192,27 +192,25 @@ TEST(Scaler, CheckSeesOneBadElementAnywhereInEveryType) {
 
 TEST(Scaler, WrongDescriptors) {
     const Context context = make_context();
+    using Desc = mp_scaler_desc;
     mp_scaler* scaler = nullptr;
-    const auto create = [&](auto change) {
-        mp_scaler_desc desc = MP_SCALER_DESC_INIT;
-        change(desc);
+    const auto create = [&](auto field, auto value) {
+        const Desc desc = with(Desc MP_SCALER_DESC_INIT, field, value);
         return mp_scaler_create(context, &desc, &scaler);
     };
-    MP_FAILS(create([](auto& d) { d.growth_factor = 0.5; }), MP_STATUS_INVALID_ARGUMENT,
-             "growth_factor", "0.5");
-    MP_FAILS(create([](auto& d) { d.backoff_factor = 2; }), MP_STATUS_INVALID_ARGUMENT,
-             "backoff_factor");
-    MP_FAILS(create([](auto& d) { d.init_scale = NAN; }), MP_STATUS_INVALID_ARGUMENT, "init_scale");
-    MP_FAILS(create([](auto& d) { d.init_scale = -4; }), MP_STATUS_INVALID_ARGUMENT, "init_scale");
-    MP_FAILS(create([](auto& d) { d.growth_interval = -1; }), MP_STATUS_INVALID_ARGUMENT,
-             "growth_interval");
-    MP_FAILS(create([](auto& d) { d.hysteresis = -1; }), MP_STATUS_INVALID_ARGUMENT, "hysteresis");
-    MP_FAILS(create([](auto& d) { d.count_offset = 2; }), MP_STATUS_INVALID_ARGUMENT,
-             "count_offset");
-    MP_FAILS(create([](auto& d) { d.min_scale = 1e9; }), MP_STATUS_INVALID_ARGUMENT, "min_scale");
-    MP_FAILS(create([](auto& d) { d.max_scale = 2; }), MP_STATUS_INVALID_ARGUMENT, "max_scale");
-    MP_FAILS(create([](auto& d) { d.kind = 9; }), MP_STATUS_INVALID_ARGUMENT, "kind");
-    MP_FAILS(create([](auto& d) { d.flags = 64; }), MP_STATUS_INVALID_ARGUMENT, "flags");
+    expect_refused<MP_STATUS_INVALID_ARGUMENT>({
+        {"growth 0.5", create(&Desc::growth_factor, 0.5), {"growth_factor", "0.5"}},
+        {"backoff 2", create(&Desc::backoff_factor, 2), {"backoff_factor"}},
+        {"first scale NaN", create(&Desc::init_scale, NAN), {"init_scale"}},
+        {"first scale -4", create(&Desc::init_scale, -4), {"init_scale"}},
+        {"grows every -1", create(&Desc::growth_interval, -1), {"growth_interval"}},
+        {"hysteresis -1", create(&Desc::hysteresis, -1), {"hysteresis"}},
+        {"offset 2", create(&Desc::count_offset, 2), {"count_offset"}},
+        {"least above first", create(&Desc::min_scale, 1e9), {"min_scale"}},
+        {"largest below first", create(&Desc::max_scale, 2), {"max_scale"}},
+        {"unknown kind", create(&Desc::kind, 9), {"kind"}},
+        {"unknown flags", create(&Desc::flags, 64), {"flags"}},
+    });
     mp_scaler_desc desc = MP_SCALER_DESC_INIT;
     MP_FAILS(mp_scaler_desc_preset(&desc, sizeof desc, "keras"), MP_STATUS_UNKNOWN_NAME, "keras",
              "megatron");
