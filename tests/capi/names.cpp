@@ -52,13 +52,10 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
         }
     }
     const Tensor params = make_tensor(context, MP_DTYPE_FP32, {32}, std::vector<float>(32, 1.0F));
-    const int64_t four = 4;
     int64_t added = 0;
     for (const char* name : {"w", "\xc3\xa9", "\xf0\x9f\x98\x80", "a b\"\\\n", "__metadata"}) {
         desc.name = layer.name = name;
-        mp_tensor* own = nullptr; // parameters share no memory
-        MP_OK(mp_tensor_create_view(params, 4 * added++, 1, &four, &own));
-        const Tensor owned(own);
+        const Tensor owned = view_of(params, 4 * added++, {4}); // parameters share no memory
         desc.param = owned;
         mp_linear* made = nullptr;
         MP_OK(mp_optimizer_add_param(optimizer, 0, &desc, nullptr));

@@ -213,6 +213,14 @@ inline Tensor wrap_tensor(mp_context* context, int32_t dtype, const std::vector<
     return Tensor(tensor);
 }
 
+// Elements from `offset` on.
+inline Tensor view_of(mp_tensor* tensor, int64_t offset, const std::vector<int64_t>& shape) {
+    mp_tensor* raw = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_create_view(tensor, offset, static_cast<int32_t>(shape.size()),
+                                                shape.data(), &raw)));
+    return Tensor(raw);
+}
+
 inline void* data_of(mp_tensor* tensor) {
     void* data = nullptr;
     EXPECT_TRUE(succeeded(mp_tensor_get_data(tensor, &data)));

@@ -8,13 +8,6 @@ using namespace mp_test;
 
 namespace {
 
-Tensor view_of(mp_tensor* tensor, int64_t offset, const std::vector<int64_t>& shape) {
-    mp_tensor* raw = nullptr;
-    EXPECT_TRUE(succeeded(mp_tensor_create_view(tensor, offset, static_cast<int32_t>(shape.size()),
-                                                shape.data(), &raw)));
-    return Tensor(raw);
-}
-
 std::vector<float> floats(mp_tensor* tensor, std::size_t count) {
     std::vector<float> values(count);
     EXPECT_TRUE(succeeded(mp_tensor_read(tensor, nullptr, values.data(), count * sizeof(float))));

@@ -31,11 +31,7 @@ struct Place {
                            numbers(static_cast<std::size_t>(kArea), seed, 3.0F));
     }
     // Some of the target's first elements.
-    Tensor first(int64_t count) const {
-        mp_tensor* out = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_create_view(target, 0, 1, &count, &out)));
-        return Tensor(out);
-    }
+    Tensor first(int64_t count) const { return view_of(target, 0, {count}); }
     Tensor codes() const {
         Tensor made = make_quantized(context, MP_DTYPE_FP8_E4M3, {kSide, kSide}, nullptr);
         EXPECT_TRUE(

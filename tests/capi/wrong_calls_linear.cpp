@@ -24,10 +24,7 @@ struct Layer {
         make_linear(context, make_recipe(context, "fp32"), linear_desc(16, 8), weight, bias);
 
     Tensor view(int64_t offset, const std::vector<int64_t>& shape) const {
-        mp_tensor* out = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_create_view(
-            memory, offset, static_cast<int32_t>(shape.size()), shape.data(), &out)));
-        return Tensor(out);
+        return view_of(memory, offset, shape);
     }
     mp_status forward(mp_tensor* to) const { return mp_linear_forward(linear, nullptr, x, to); }
     mp_status backward(mp_tensor* to_dx, mp_tensor* to_dw, mp_tensor* to_dbias) const {

@@ -109,12 +109,6 @@ struct WrongMemoryOfOptimizers : ::testing::Test {
         return wrap_tensor(context, MP_DTYPE_FP32, {count},
                            static_cast<float*>(data_of(memory)) + first);
     }
-    static Tensor view(mp_tensor* whole, int64_t first, const std::vector<int64_t>& shape) {
-        mp_tensor* out = nullptr;
-        EXPECT_TRUE(succeeded(mp_tensor_create_view(
-            whole, first, static_cast<int32_t>(shape.size()), shape.data(), &out)));
-        return Tensor(out);
-    }
     mp_status add(const char* name, mp_tensor* weight, mp_tensor* gradient = nullptr) const {
         return add_param(optimizer, 0, name, weight, gradient);
     }
@@ -146,20 +140,20 @@ TEST_F(WrongMemoryOfOptimizers, Parameters) {
 }
 
 TEST_F(WrongMemoryOfOptimizers, NumbersThatStepsReadLieInNothingThatTheyWrite) {
-    const Tensor in_weight = view(memory, 5, {1}), in_grad = view(memory, 106, {1});
+    const Tensor in_weight = view_of(memory, 5, {1}), in_grad = view_of(memory, 106, {1});
     expect_refused<MP_STATUS_INVALID_ARGUMENT>({
         {"lr in a weight", lr(in_weight), {"lr overlaps"}},
         {"scale in a weight", scale(in_weight), {"grad_scale overlaps"}},
         {"lr in a gradient", lr(in_grad), {"lr overlaps"}},
         {"scale in a gradient", scale(in_grad), {"grad_scale overlaps"}},
-        {"lr in a state", lr(view(state, 7, {1})), {"lr overlaps the states of 'a'"}},
+        {"lr in a state", lr(view_of(state, 7, {1})), {"lr overlaps the states of 'a'"}},
     });
     // The other way round: the number is there first.
-    MP_OK(mp_optimizer_set_lr_tensor(optimizer, 0, view(memory, 3000, {1})));
-    MP_OK(scale(view(memory, 3100, {1})));
+    MP_OK(mp_optimizer_set_lr_tensor(optimizer, 0, view_of(memory, 3000, {1})));
+    MP_OK(scale(view_of(memory, 3100, {1})));
     expect_refused<MP_STATUS_INVALID_ARGUMENT>({
-        {"a weight over lr", add("b", view(memory, 2990, {8, 2})), {"'b' overlaps the"}},
-        {"a weight over the scale", add("b", view(memory, 3095, {8, 2})), {"'b' overlaps the"}},
+        {"a weight over lr", add("b", view_of(memory, 2990, {8, 2})), {"'b' overlaps the"}},
+        {"a weight over the scale", add("b", view_of(memory, 3095, {8, 2})), {"'b' overlaps the"}},
     });
     MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
 }
