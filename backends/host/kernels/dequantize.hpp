@@ -71,7 +71,7 @@ MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int64_
     const DType to = job.op->destination.dtype;
     void* out = element_address(job.op->destination.data, to, element);
     const int64_t bytes = n * dtype_size(to);
-    if (job.stream && bytes % 64 == 0 && bytes_to_line(out) == 0) {
+    if (may_stream(job.stream, out, bytes)) {
         alignas(64) unsigned char buffer[4 * kTile];
         narrow_tile<numerics::Narrowing::nearest>(to, values, buffer, n, nullptr);
         stream_lines(out, buffer, bytes);

@@ -81,6 +81,20 @@ MP_ISA_INLINE void stream_lines(void* destination, const void* source, int64_t b
 #endif
 }
 
+// Where codes or numbers may go around the caches: whole lines of them.
+MP_ISA_INLINE bool may_stream(bool is_wanted, const void* destination, int64_t bytes) {
+    return is_wanted && bytes % 64 == 0 && bytes_to_line(destination) == 0;
+}
+
+MP_ISA_INLINE void copy_or_stream(void* destination, const void* source, int64_t bytes,
+                                  bool stream) {
+    if (may_stream(stream, destination, bytes)) {
+        stream_lines(destination, source, bytes);
+    } else {
+        copy_bytes(destination, source, bytes);
+    }
+}
+
 // After the last stream_lines() of a job: other threads then see the data.
 MP_ISA_INLINE void finish_stream() {
 #if defined(__SSE2__)

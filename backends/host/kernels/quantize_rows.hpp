@@ -65,13 +65,8 @@ MP_ISA_INLINE void store_codes(const QuantizeJob& job, int64_t element, const un
         store_pairs(op.code_type(), op.sink.codes.data, element, codes, n);
         return;
     }
-    void* to = element_address(op.sink.codes.data, op.code_type(), element);
-    const int64_t bytes = n * dtype_size(op.code_type());
-    if (job.stream && bytes % 64 == 0 && bytes_to_line(to) == 0) {
-        stream_lines(to, codes, bytes);
-    } else {
-        copy_bytes(to, codes, bytes);
-    }
+    copy_or_stream(element_address(op.sink.codes.data, op.code_type(), element), codes,
+                   n * dtype_size(op.code_type()), job.stream);
 }
 
 // How many elements a span from here on may have: not beyond a tile of random bits.

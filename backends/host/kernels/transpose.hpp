@@ -38,17 +38,17 @@ MP_ISA_INLINE Bytes16 interleave_high(Bytes16 a, Bytes16 b) {
                                    31);
 }
 
-// 16 rows of 16 bytes at distances of `from_stride` and `to_stride`.
-MP_ISA_INLINE void transpose_16x16(const unsigned char* from, int from_stride, unsigned char* to,
-                                   int to_stride) {
-    Bytes16 rows[16];
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) {
-        __builtin_memcpy(&rows[i], from + i * from_stride, 16);
-    }
+#if defined(__AVX512BW__)
+// Within each 16 bytes of it.
+MP_ISA_INLINE __m512i interleave_low(__m512i a, __m512i b) { return _mm512_unpacklo_epi8(a, b); }
+MP_ISA_INLINE __m512i interleave_high(__m512i a, __m512i b) { return _mm512_unpackhi_epi8(a, b); }
+#endif
+
+// 16 rows of 16 bytes become their columns; of wider vectors each 16 bytes by themselves.
+template <class Vector> MP_ISA_INLINE void transpose_16(Vector (&rows)[16]) {
 #pragma GCC unroll 4
     for (int stage = 0; stage < 4; ++stage) {
-        Bytes16 next[16];
+        Vector next[16];
 #pragma GCC unroll 8
         for (int i = 0; i < 8; ++i) {
             next[2 * i] = interleave_low(rows[i], rows[i + 8]);
@@ -59,6 +59,17 @@ MP_ISA_INLINE void transpose_16x16(const unsigned char* from, int from_stride, u
             rows[i] = next[i];
         }
     }
+}
+
+// 16 rows of 16 bytes at distances of `from_stride` and `to_stride`.
+MP_ISA_INLINE void transpose_16x16(const unsigned char* from, int from_stride, unsigned char* to,
+                                   int to_stride) {
+    Bytes16 rows[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+        __builtin_memcpy(&rows[i], from + i * from_stride, 16);
+    }
+    transpose_16(rows);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
         __builtin_memcpy(to + i * to_stride, &rows[i], 16);
@@ -73,12 +84,7 @@ MP_ISA_INLINE void store_transposed_columns(const unsigned char* from, int rows,
         transpose_16x16(from + row * kPanelStride, kPanelStride, lines + row, kPanelRows);
     }
     for (int i = 0; i < 16; ++i) {
-        unsigned char* to = place.data + i * place.stride;
-        if (place.stream && bytes_to_line(to) == 0) {
-            stream_lines(to, lines + i * kPanelRows, rows);
-        } else {
-            copy_bytes(to, lines + i * kPanelRows, rows);
-        }
+        copy_or_stream(place.data + i * place.stride, lines + i * kPanelRows, rows, place.stream);
     }
 }
 
@@ -91,19 +97,7 @@ MP_ISA_INLINE void transpose_16x64(const unsigned char* from, __m512i* to) {
     for (int i = 0; i < 16; ++i) {
         rows[i] = _mm512_load_si512(from + i * kPanelStride);
     }
-#pragma GCC unroll 4
-    for (int stage = 0; stage < 4; ++stage) {
-        __m512i next[16];
-#pragma GCC unroll 8
-        for (int i = 0; i < 8; ++i) {
-            next[2 * i] = _mm512_unpacklo_epi8(rows[i], rows[i + 8]);
-            next[2 * i + 1] = _mm512_unpackhi_epi8(rows[i], rows[i + 8]);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i) {
-            rows[i] = next[i];
-        }
-    }
+    transpose_16(rows);
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) {
         _mm512_store_si512(to + i, rows[i]);

@@ -129,7 +129,7 @@ template <class Rule> struct UpdateBody {
         void* memory = element_address(to.data, to.dtype, element);
         const int64_t bytes = n * dtype_size(to.dtype);
         alignas(64) unsigned char buffer[4 * kTile];
-        const bool stream = c.stream_param && bytes % 64 == 0 && bytes_to_line(memory) == 0;
+        const bool stream = may_stream(c.stream_param, memory, bytes);
         void* target = stream ? buffer : memory;
         if (c.segment->param_half_away != 0) {
             store_half_away(values, target, n);
