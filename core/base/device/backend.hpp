@@ -11,6 +11,7 @@
 
 #include "device/device_kinds.hpp"
 #include "device/ops.hpp"
+#include "process/float_environment.hpp"
 #include "status/status.hpp"
 
 namespace mp {
@@ -24,6 +25,21 @@ struct MemoryTable {
                     void* payload) = nullptr;
     void* payload = nullptr;
     bool is_callers = false; // so these functions run under the caller's floating-point environment
+
+    // Nothing is asked of them for zero bytes: what they would return is not defined.
+    [[nodiscard]] void* take(std::size_t bytes, std::size_t alignment) const noexcept {
+        if (bytes == 0) {
+            return nullptr;
+        }
+        const process::CallerFloats floats(is_callers);
+        return allocate(bytes, alignment, payload);
+    }
+    void give_back(void* pointer, std::size_t bytes, std::size_t alignment) const noexcept {
+        if (pointer != nullptr) {
+            const process::CallerFloats floats(is_callers);
+            release(pointer, bytes, alignment, payload);
+        }
+    }
 };
 
 // One line for the caller's log; never null.

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "device/backend.hpp"
-#include "process/float_environment.hpp"
 
 namespace mp {
 
@@ -47,23 +46,15 @@ class PlainDevice final : public Device {
         to.text("instruction_set", instruction_set_);
     }
 
-    // Nothing is asked of the caller's hooks for zero bytes: what they would return is not defined.
     Status allocate(std::size_t bytes, void** out) noexcept override {
-        *out = nullptr;
-        if (bytes != 0) {
-            const process::CallerFloats floats(memory_.is_callers);
-            *out = memory_.allocate(bytes, kAlignment, memory_.payload);
-        }
+        *out = memory_.take(bytes, kAlignment);
         return *out != nullptr || bytes == 0
                    ? Status()
                    : Status::error(Code::out_of_memory, "%s: the allocator gave no %zu bytes",
                                    backend_, bytes);
     }
     void release(void* pointer, std::size_t bytes) noexcept override {
-        if (pointer != nullptr) {
-            const process::CallerFloats floats(memory_.is_callers);
-            memory_.release(pointer, bytes, kAlignment, memory_.payload);
-        }
+        memory_.give_back(pointer, bytes, kAlignment);
     }
 
     Status create_queue(void* native, Queue** out) noexcept override {
