@@ -14,9 +14,9 @@ namespace mp {
 
 class MemoryRanges {
   public:
-    explicit MemoryRanges(std::size_t most = 24) {
+    explicit MemoryRanges(std::size_t most = kFewRanges) {
         ranges_.reserve(most);
-        names_.reserve(12);
+        names_.reserve(kFewNames);
     }
 
     enum class Use : uint8_t { read, written };
@@ -55,7 +55,10 @@ class MemoryRanges {
                              const Range& b) const;
 
     // Those of a call with a few tensors: they need no memory from the heap.
-    std::array<std::byte, 1024> few_;
+    static constexpr std::size_t kFewRanges = 24;
+    static constexpr std::size_t kFewNames = 12;
+    alignas(
+        Range) std::array<std::byte, kFewRanges * sizeof(Range) + kFewNames * sizeof(Name)> few_;
     std::pmr::monotonic_buffer_resource memory_{few_.data(), few_.size()};
     std::pmr::vector<Range> ranges_{&memory_};
     std::pmr::vector<Name> names_{&memory_};
