@@ -182,11 +182,9 @@ TEST_F(RecipeJson, ScalingsAndRulesEitherFitOrSayWhyNot) {
 
 TEST_F(RecipeJson, AutoChoosesAndSaysWhy) {
     const auto reason = [](mp_recipe* recipe) {
-        std::string text(512, '\0');
-        size_t needed = 0;
-        EXPECT_TRUE(succeeded(mp_recipe_get_reason(recipe, text.data(), text.size(), &needed)));
-        text.resize(needed - 1);
-        return text;
+        return written_by([&](char* to, size_t capacity, size_t* needed) {
+            return mp_recipe_get_reason(recipe, to, capacity, needed);
+        });
     };
     const Recipe chosen = make_recipe(context, "auto");
     EXPECT_NE(reason(chosen).find("host ("), std::string::npos) << reason(chosen);
