@@ -56,9 +56,9 @@ class MemoryRanges {
 
     // Those of a call with a few tensors: they need no memory from the heap.
     static constexpr std::size_t kFewRanges = 24;
-    static constexpr std::size_t kFewNames = 12;
-    alignas(
-        Range) std::array<std::byte, kFewRanges * sizeof(Range) + kFewNames * sizeof(Name)> few_;
+    static constexpr std::size_t kFewNames = 20; // a step of plain arrays has 13
+    static constexpr std::size_t kFewBytes = kFewRanges * sizeof(Range) + kFewNames * sizeof(Name);
+    alignas(Range) std::array<std::byte, kFewBytes> few_;
     std::pmr::monotonic_buffer_resource memory_{few_.data(), few_.size()};
     std::pmr::vector<Range> ranges_{&memory_};
     std::pmr::vector<Name> names_{&memory_};
