@@ -126,7 +126,8 @@ TEST_P(Quantize, EqualsTheReferenceForLargeTensors) {
         GTEST_SKIP() << "skipped: " << kManyTeams;
     }
     for (const GridRule& kind : kGridRules) {
-        for (const auto& [rows, columns] : {Extent{1, 200000}, {700, 1030}, {40000, 9}}) {
+        for (const auto& [rows, columns] :
+             {Extent{1, 200000}, {700, 1030}, {150, 4230}, {40000, 9}}) {
             QuantizeCase c;
             c.source = make_array(DType::fp32, rows * columns, Content::normal, 6);
             c.rows = rows;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "host/kernels/cast_lookup.hpp"
+#include "host/kernels/dequantize_vector.hpp"
 #include "host/kernels/fp8_words.hpp"
 #include "host/kernels/half_words.hpp"
 #include "host/kernels/jobs.hpp"
@@ -65,7 +66,8 @@ MP_ISA_INLINE int cast_directly(const CastDesc& op, const void* source, void* de
     if (from == DType::fp8_e4m3 && to == DType::bf16) {
         return e4m3_to_bf16_vector(source, destination, n); // exact, however it is to be rounded
     }
-    return 0;
+    const float one = 1.0F;
+    return dequantize_vector(from, to, source, n, &one, 0, 0, destination); // as exact
 }
 
 // Rounds n <= kTile elements from `element` on into `destination`. What is fp32 is used where it

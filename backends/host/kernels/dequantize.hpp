@@ -2,6 +2,7 @@
 // dequantize of some rows: codes to fp32, times the scale of their block, rounded once.
 #pragma once
 
+#include "host/kernels/dequantize_vector.hpp"
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/quantize_tile.hpp"
 
@@ -50,42 +51,78 @@ MP_ISA_INLINE void unify_nan(float* values, int n) {
     }
 }
 
-// n <= kTile elements of one row.
-MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t row, int64_t column, int n) {
-    const ArrayRef& source = job.op->source;
-    const int64_t width = source.format.grid.block_columns;
-    const int64_t element = row * source.columns + column;
-    const int64_t into = width == 0 ? 0 : column % width;
-    const auto blocks = static_cast<int>(width == 0 ? 1 : (into + n + width - 1) / width);
-    float scales[kTile];
-    block_scales(source, source.format.grid.index(row, column, source.columns), blocks, scales);
-    alignas(64) float values[kTile];
+// n <= kTile elements from `element` on; scales[0] belongs to the block whose first `into` columns are not there.
+MP_ISA_FUNCTION inline void dequantize_by_floats(const DequantizeDesc& op, int64_t element, int n,
+                                                 const float* scales, int64_t into, void* out) {
+    const ArrayRef& source = op.source;
     const DType from = source.dtype();
+    alignas(64) float values[kTile];
     if (is_packed(from)) {
         widen_packed(from, source.data, element, values, n);
     } else {
         widen_tile(from, element_address(source.data, from, element), values, n);
     }
-    multiply_tile(values, values, n, scales, width, into);
+    multiply_tile(values, values, n, scales, source.format.grid.block_columns, into);
     unify_nan(values, n);
+    narrow_tile<numerics::Narrowing::nearest>(op.destination.dtype, values, out, n, nullptr);
+}
+
+// n <= kTile elements of one row; scales as above.
+MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t element, int n,
+                                   const float* scales, int64_t into) {
+    const ArrayRef& source = job.op->source;
+    const DType from = source.dtype();
     const DType to = job.op->destination.dtype;
-    void* out = element_address(job.op->destination.data, to, element);
+    const int64_t width = source.format.grid.block_columns;
+    alignas(64) unsigned char buffer[4 * kTile];
+    void* const destination = element_address(job.op->destination.data, to, element);
     const int64_t bytes = n * dtype_size(to);
-    if (may_stream(job.stream, out, bytes)) {
-        alignas(64) unsigned char buffer[4 * kTile];
-        narrow_tile<numerics::Narrowing::nearest>(to, values, buffer, n, nullptr);
-        stream_lines(out, buffer, bytes);
-    } else {
-        narrow_tile<numerics::Narrowing::nearest>(to, values, out, n, nullptr);
+    const bool streams = may_stream(job.stream, destination, bytes);
+    void* const out = streams ? buffer : destination;
+    const int done = dequantize_vector(from, to, element_address(source.data, from, element), n,
+                                       scales, width, into, out);
+    if (done < n) {
+        const int64_t rest = into + done;
+        dequantize_by_floats(*job.op, element + done, n - done,
+                             scales + (width == 0 ? 0 : rest / width),
+                             width == 0 ? 0 : rest % width, element_address(out, to, done));
+    }
+    if (streams) {
+        stream_lines(destination, buffer, bytes);
+    }
+}
+
+// Columns whose scales are decoded once for all rows of their blocks.
+inline constexpr int kScalesStrip = 2048;
+
+MP_ISA_FUNCTION inline void dequantize_strip(const DequantizeJob& job, int64_t column,
+                                             int columns) {
+    const ArrayRef& source = job.op->source;
+    const ScaleGrid& grid = source.format.grid;
+    const int64_t width = grid.block_columns;
+    const int64_t before = width == 0 ? 0 : column % width;
+    const auto blocks = static_cast<int>(width == 0 ? 1 : (before + columns + width - 1) / width);
+    float scales[kScalesStrip];
+    int64_t known = -1; // the number of the first of them
+    for (int64_t row = job.first_row; row < job.first_row + job.rows; ++row) {
+        const int64_t first = grid.index(row, column, source.columns);
+        if (first != known) {
+            block_scales(source, first, blocks, scales);
+            known = first;
+        }
+        for (int done = 0; done < columns; done += kTile) {
+            const int64_t into = before + done;
+            dequantize_tile(
+                job, row * source.columns + column + done, min_int(columns - done, kTile),
+                scales + (width == 0 ? 0 : into / width), width == 0 ? 0 : into % width);
+        }
     }
 }
 
 inline void dequantize_rows(const DequantizeJob& job) {
     const int64_t end = job.first_column + job.columns;
-    for (int64_t row = job.first_row; row < job.first_row + job.rows; ++row) {
-        for (int64_t column = job.first_column; column < end; column += kTile) {
-            dequantize_tile(job, row, column, min_int(end - column, kTile));
-        }
+    for (int64_t column = job.first_column; column < end; column += kScalesStrip) {
+        dequantize_strip(job, column, min_int(end - column, kScalesStrip));
     }
     if (job.stream) {
         finish_stream();

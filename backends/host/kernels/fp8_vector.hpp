@@ -13,12 +13,14 @@ namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 #if defined(__AVX2__)
 
-// 32 numbers from 0 to 255 as bytes. Packing works within 128 bits.
-MP_ISA_INLINE void store_bytes(const __m256i (&words)[4], uint8_t* to) {
-    const __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]),
-                                              _mm256_packs_epi32(words[2], words[3]));
+// 32 numbers from 0 to 255 as bytes, in the order that packing within 128 bits leaves; and in their own.
+MP_ISA_INLINE __m256i pack_bytes(const __m256i (&words)[4]) {
+    return _mm256_packus_epi16(_mm256_packs_epi32(words[0], words[1]),
+                               _mm256_packs_epi32(words[2], words[3]));
+}
+MP_ISA_INLINE void store_packed(__m256i bytes, void* to) {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(bytes, order));
+    _mm256_storeu_si256(static_cast<__m256i*>(to), _mm256_permutevar8x32_epi32(bytes, order));
 }
 
 // Codes of a byte, 32 at a time: codes_of(x, doubt) gives 8 as words and a bit for each that it is not sure of, settle(i, lanes)
@@ -35,7 +37,7 @@ MP_ISA_INLINE int encode_by_32(const float* values, uint8_t* codes, int n, const
             words[j] = codes_of(_mm256_loadu_ps(values + i + 8 * j), doubt);
             doubtful |= static_cast<uint32_t>(doubt) << (8 * j);
         }
-        store_bytes(words, codes + i);
+        store_packed(pack_bytes(words), codes + i);
         if (__builtin_expect(static_cast<int>(doubtful != 0), 0) != 0) {
             settle(i, doubtful);
         }
@@ -142,71 +144,96 @@ MP_ISA_INLINE int e4m3_to_bf16_vector(const void* source, void* destination, int
     return i;
 }
 
-// quantize_vector.hpp has its own.
-MP_ISA_INLINE int encode_e2m1_vector(const float*, uint8_t*, int) { return 0; }
-
 #elif defined(__AVX2__)
 
-// As EncodeVector above; kSign: which bit of a code the sign is. The caller's rounding mode is the default one
-// (process/float_environment.hpp).
-template <int kMantissaBits, int kMinExponent, int kSign> struct EncodeVector {
-    static constexpr int kDrop = 23 - kMantissaBits;
-    static constexpr int kSmallest = (127 + kMinExponent) << 23;
+// 8 numbers of fp32, bf16 or fp16.
+template <DType kFrom> MP_ISA_INLINE __m256 load_eight_of(const char* at) {
+    if constexpr (kFrom == DType::fp32) {
+        return _mm256_loadu_ps(reinterpret_cast<const float*>(at));
+    } else {
+        const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+        if constexpr (kFrom == DType::bf16) {
+            return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(codes), 16));
+        } else {
+            return _mm256_cvtph_ps(codes);
+        }
+    }
+}
 
-    // 8 codes as words of 32 bits; of a NaN the limit's. is_nan: raised.
-    static MP_ISA_INLINE __m256i encode(__m256 x, float limit, __m256& is_nan) {
-        is_nan = _mm256_or_ps(is_nan, _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-        const __m256 sign = _mm256_set1_ps(-0.0F);
-        // The second where the first is a NaN.
-        const __m256 magnitude = _mm256_min_ps(_mm256_andnot_ps(sign, x), _mm256_set1_ps(limit));
+// As EncodeVector above, with fewer constants: the two that a code is off by are in the number that is added to round, whose
+// low bits stay even, so that ties still go to even. The caller's rounding mode is the default one
+// (process/float_environment.hpp).
+template <DType kTo> class EncodeEights {
+    static constexpr bool kIsE2m1 = kTo == DType::fp4_e2m1;
+    static constexpr int kDrop = 23 - (kIsE2m1 ? 1 : (kTo == DType::fp8_e5m2 ? 2 : 3));
+    static constexpr int kMinExponent = kIsE2m1 ? 0 : (kTo == DType::fp8_e5m2 ? -14 : -6);
+    static constexpr int kSmallest = (127 + kMinExponent) << 23;
+    static constexpr int kOffset = (0x100 - ((kSmallest >> kDrop) & 0xff)) & 0xff;
+    static_assert(kOffset % 2 == 0);
+
+    __m256 limit_;
+    __m256i exponent_ = _mm256_set1_epi32(0x7f800000);
+    __m256i smallest_ = _mm256_set1_epi32(kSmallest);
+    __m256i magic_ = _mm256_set1_epi32((kDrop << 23) + kOffset);
+    __m256i byte_ = _mm256_set1_epi32(0xff);
+    __m256i sign_ = _mm256_set1_epi8(static_cast<char>(0x80));
+
+  public:
+    explicit MP_ISA_INLINE EncodeEights(float limit) : limit_(_mm256_set1_ps(limit)) {}
+
+    // The code of `size`, which has no sign, in the low 8 bits of each lane; of a NaN the limit's.
+    MP_ISA_INLINE __m256i magnitude_of(__m256 size) const {
+        const __m256 magnitude = _mm256_min_ps(size, limit_); // the second where the first is a NaN
         const __m256i binade = _mm256_max_epi32(
-            _mm256_and_si256(_mm256_castps_si256(magnitude), _mm256_set1_epi32(0x7f800000)),
-            _mm256_set1_epi32(kSmallest));
-        const __m256i magic = _mm256_add_epi32(binade, _mm256_set1_epi32(kDrop << 23));
-        const __m256i sum =
-            _mm256_castps_si256(_mm256_add_ps(magnitude, _mm256_castsi256_ps(magic)));
-        const __m256i number = _mm256_sub_epi32(_mm256_srli_epi32(binade, kDrop),
-                                                _mm256_set1_epi32(kSmallest >> kDrop));
-        const __m256i code =
-            _mm256_and_si256(_mm256_add_epi32(sum, number), _mm256_set1_epi32((1 << kSign) - 1));
-        const __m256i upper =
-            _mm256_srli_epi32(_mm256_castps_si256(_mm256_and_ps(sign, x)), 31 - kSign);
-        return _mm256_or_si256(code, upper);
+            _mm256_and_si256(_mm256_castps_si256(magnitude), exponent_), smallest_);
+        const __m256 magic = _mm256_castsi256_ps(_mm256_add_epi32(binade, magic_));
+        return _mm256_add_epi32(_mm256_castps_si256(_mm256_add_ps(magnitude, magic)),
+                                _mm256_srli_epi32(binade, kDrop));
     }
 
-    // How many it did: up to a NaN, which the plain loop does.
-    static MP_ISA_INLINE int encode(const void* source, float limit, void* destination, int n) {
-        const float* from = static_cast<const float*>(source);
-        uint8_t* to = static_cast<uint8_t*>(destination);
-        int i = 0;
-        for (; i + 32 <= n; i += 32) {
-            __m256i words[4];
-            __m256 is_nan = _mm256_setzero_ps();
-            for (int j = 0; j < 4; ++j) {
-                words[j] = encode(_mm256_loadu_ps(from + i + 8 * j), limit, is_nan);
-            }
-            if (__builtin_expect(_mm256_movemask_ps(is_nan), 0) != 0) {
-                break;
-            }
-            store_bytes(words, to + i);
+    // As pack_bytes(), with the signs of x, which packing with saturation keeps.
+    MP_ISA_INLINE __m256i join(const __m256i (&codes)[4], const __m256 (&x)[4]) const {
+        __m256i words[4];
+        __m256i signs[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+            words[j] = _mm256_and_si256(codes[j], byte_);
+            signs[j] = _mm256_castps_si256(x[j]);
         }
-        return i;
+        const __m256i sign =
+            _mm256_and_si256(_mm256_packs_epi16(_mm256_packs_epi32(signs[0], signs[1]),
+                                                _mm256_packs_epi32(signs[2], signs[3])),
+                             sign_);
+        return _mm256_or_si256(pack_bytes(words), kIsE2m1 ? _mm256_srli_epi16(sign, 4) : sign);
     }
 };
 
-template <DType kFp8, bool kSaturate>
+// From fp32, bf16 or fp16. How many it did: up to a NaN, which the plain loop does.
+template <DType kFp8, bool kSaturate, DType kFrom = DType::fp32>
 MP_ISA_INLINE int encode_fp8_vector(const void* source, void* destination, int n) {
-    if constexpr (kFp8 == DType::fp8_e4m3) {
-        return EncodeVector<3, -6, 7>::encode(source, kSaturate ? numerics::kE4m3Max : 480.0F,
-                                              destination, n);
-    } else {
-        return EncodeVector<2, -14, 7>::encode(source, kSaturate ? numerics::kE5m2Max : 65536.0F,
-                                               destination, n);
+    constexpr auto kSize = static_cast<int>(dtype_size(kFrom));
+    constexpr float kBeyond = kFp8 == DType::fp8_e4m3 ? 480.0F : 65536.0F;
+    const EncodeEights<kFp8> encode(kSaturate ? max_finite(kFp8) : kBeyond);
+    const __m256 all = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    const char* from = static_cast<const char*>(source);
+    char* to = static_cast<char*>(destination);
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        __m256 x[4];
+        __m256i codes[4];
+        __m256 is_nan = _mm256_setzero_ps();
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+            x[j] = load_eight_of<kFrom>(from + (i + 8 * j) * kSize);
+            is_nan = _mm256_or_ps(is_nan, _mm256_cmp_ps(x[j], x[j], _CMP_UNORD_Q));
+            codes[j] = encode.magnitude_of(_mm256_and_ps(x[j], all));
+        }
+        if (__builtin_expect(_mm256_movemask_ps(is_nan), 0) != 0) {
+            break;
+        }
+        store_packed(encode.join(codes, x), to + i);
     }
-}
-// A code a byte.
-MP_ISA_INLINE int encode_e2m1_vector(const float* source, uint8_t* destination, int n) {
-    return EncodeVector<1, 0, 3>::encode(source, numerics::kE2m1Max, destination, n);
+    return i;
 }
 MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
 
@@ -215,7 +242,6 @@ MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
 template <DType kFp8, bool kSaturate> MP_ISA_INLINE int encode_fp8_vector(const void*, void*, int) {
     return 0;
 }
-MP_ISA_INLINE int encode_e2m1_vector(const float*, uint8_t*, int) { return 0; }
 MP_ISA_INLINE int e4m3_to_bf16_vector(const void*, void*, int) { return 0; }
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // 32 bf16 or fp16 codes to fp8 in lanes of 16 bits by AVX-512BW, without arithmetic in fp32, and bit-equal to
-// numerics/fp8.hpp. Also times a power of two, which only moves the exponent.
+// numerics/fp8.hpp. Also times a power of two, which only moves the exponent. By AVX2 through fp32, but in registers.
 #pragma once
 
 #if defined(__AVX512BW__)
 #include <immintrin.h>
 #endif
 
-#include "host/kernels/base.hpp"
+#include "host/kernels/fp8_vector.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
@@ -145,6 +145,14 @@ MP_ISA_INLINE int encode_words(const void* source, void* destination, int n, boo
                             _mm512_cvtepi16_epi8(encode.with_sign(code, x)));
     }
     return i;
+}
+
+#elif defined(__AVX2__)
+
+template <DType kFrom, DType kFp8>
+MP_ISA_INLINE int encode_words(const void* source, void* destination, int n, bool saturate) {
+    return saturate ? encode_fp8_vector<kFp8, true, kFrom>(source, destination, n)
+                    : encode_fp8_vector<kFp8, false, kFrom>(source, destination, n);
 }
 
 #else

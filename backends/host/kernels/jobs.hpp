@@ -26,7 +26,7 @@ constexpr int whole_scale_vectors(int n) {
 
 // What a job works in, aligned to 64 bytes: too much for a thread whose stack is small. Elsewhere a body may have some 20 KiB.
 inline constexpr std::size_t kGemmScratch = std::size_t{136} << 10;
-inline constexpr std::size_t kQuantizeScratch = std::size_t{156} << 10;
+inline constexpr std::size_t kQuantizeScratch = std::size_t{608} << 10;
 
 // Elements start ... start + count - 1 of one segment; start is a multiple of 8. `step` is
 // state->step.

@@ -89,11 +89,15 @@ MP_ISA_INLINE void find_amaxes(const QuantizeJob& job, int64_t row, int64_t end_
     }
 }
 
+// `panel`: as in QuantizeRegion.
 template <bool kColumns>
 MP_ISA_INLINE void quantize_strip(const QuantizeJob& job, int64_t first_row, int64_t rows,
-                                  int64_t first_column, int64_t columns, float* multiply,
-                                  uint32_t* amaxes, numerics::QuantStats& stats) {
+                                  int64_t first_column, int64_t columns, unsigned char* panel,
+                                  numerics::QuantStats& stats) {
     const QuantizeOne& op = *job.op;
+    auto& scratch = *static_cast<QuantizeScratch*>(job.scratch);
+    float* const multiply = scratch.multiply;
+    uint32_t* const amaxes = scratch.amaxes;
     const int64_t width = op.grid().block_columns;
     const int64_t height = op.grid().block_rows == 0 ? rows : op.grid().block_rows;
     const auto blocks = static_cast<int>(width == 0 ? 1 : (columns + width - 1) / width);
@@ -115,8 +119,26 @@ MP_ISA_INLINE void quantize_strip(const QuantizeJob& job, int64_t first_row, int
     quantize_region<kColumns>(job,
                               {first_row, rows, first_column, columns, multiply, blocks,
                                largest < numerics::kFloatInfinity,
-                               elements_ahead(op, first_column, rows, columns)},
+                               elements_ahead(op, first_column, rows, columns), panel},
                               stats);
+}
+
+// Blocks one row high whose codes are transposed: each row is read once, by way of the first-level cache.
+MP_ISA_INLINE bool is_thin_panel(const QuantizeJob& job, int columns) {
+    const QuantizeOne& op = *job.op;
+    return op.sink.transposed != nullptr && op.grid().block_rows == 1 &&
+           columns * (op.code_type() == DType::fp16 ? 2 : 1) <= kPanelBytes;
+}
+template <bool kColumns>
+MP_ISA_FUNCTION void quantize_thin_panel(const QuantizeJob& job, int64_t first_row, int rows,
+                                         int64_t first_column, int columns,
+                                         numerics::QuantStats& stats) {
+    CodePanel& panel = static_cast<QuantizeScratch*>(job.scratch)->panel;
+    for (int i = 0; i < rows; ++i) {
+        quantize_strip<kColumns>(job, first_row + i, 1, first_column, columns,
+                                 panel.bytes + i * kPanelStride, stats);
+    }
+    store_panel(job, first_row, rows, first_column, columns);
 }
 
 MP_ISA_INLINE void raise_columns_of(const QuantizeJob& job, int64_t row, int64_t rows) {
@@ -129,7 +151,6 @@ MP_ISA_INLINE void raise_columns_of(const QuantizeJob& job, int64_t row, int64_t
 
 template <bool kColumns>
 MP_ISA_INLINE void quantize_bands(const QuantizeJob& job, numerics::QuantStats& stats) {
-    auto& scratch = *static_cast<QuantizeScratch*>(job.scratch);
     const int64_t band = band_rows(job);
     const int64_t strip = strip_columns(job);
     const int64_t end_row = job.first_row + job.rows;
@@ -141,9 +162,13 @@ MP_ISA_INLINE void quantize_bands(const QuantizeJob& job, numerics::QuantStats& 
             raise_columns_of(job, row, min_int(end_row - row, raised));
         }
         for (int64_t column = job.first_column; column < end_column; column += strip) {
-            quantize_strip<kColumns>(job, row, min_int(end_row - row, band), column,
-                                     min_int(end_column - column, strip), scratch.multiply,
-                                     scratch.amaxes, stats);
+            const int rows = min_int(end_row - row, band);
+            const int columns = min_int(end_column - column, strip);
+            if (is_thin_panel(job, columns)) {
+                quantize_thin_panel<kColumns>(job, row, rows, column, columns, stats);
+            } else {
+                quantize_strip<kColumns>(job, row, rows, column, columns, nullptr, stats);
+            }
         }
     }
 }

@@ -30,6 +30,8 @@ struct QuantizeRegion {
     int64_t factors;
     bool is_finite;
     int64_t ahead; // the elements so far on are read next; 0: nothing to ask for
+    // Where the codes of the only row go besides, for whoever transposes them later; null: this region's own panels.
+    unsigned char* panel = nullptr;
     const FactorTables* tables = nullptr; // of the factors, where all rows share them
     const uint16_t* moves =
         nullptr; // by column, where bf16 times a power of two is all there is to do
@@ -221,6 +223,17 @@ MP_ISA_INLINE void quantize_row(const QuantizeJob& job, const QuantizeRegion& re
     }
 }
 
+// The panel, whose first code is of (row, column), to its place in the transposed matrix.
+MP_ISA_INLINE void store_panel(const QuantizeJob& job, int64_t row, int rows, int64_t column,
+                               int columns) {
+    const QuantizeOne& op = *job.op;
+    const int size = op.code_type() == DType::fp16 ? 2 : 1;
+    auto* to =
+        static_cast<unsigned char*>(op.sink.transposed) + (column * op.source.rows + row) * size;
+    store_transposed(static_cast<QuantizeScratch*>(job.scratch)->panel, size, rows, columns,
+                     {to, op.source.rows, job.stream});
+}
+
 // Panels of codes, each written as it is and transposed.
 template <bool kColumns>
 MP_ISA_FUNCTION void quantize_panels(const QuantizeJob& job, const QuantizeRegion& region,
@@ -240,9 +253,7 @@ MP_ISA_FUNCTION void quantize_panels(const QuantizeJob& job, const QuantizeRegio
                     job, region,
                     {row + i, column, column + columns, panel.bytes + i * kPanelStride}, stats);
             }
-            auto* to = static_cast<unsigned char*>(op.sink.transposed) +
-                       (column * op.source.rows + row) * size;
-            store_transposed(panel, size, rows, columns, {to, op.source.rows, job.stream});
+            store_panel(job, row, rows, column, columns);
         }
     }
 }
@@ -256,13 +267,14 @@ MP_ISA_INLINE void quantize_region(const QuantizeJob& job, QuantizeRegion region
     } else {
         region.tables = share_tables(job, region, tables) ? &tables : nullptr;
     }
-    if (job.op->sink.transposed != nullptr) {
+    if (job.op->sink.transposed != nullptr && region.panel == nullptr) {
         quantize_panels<kColumns>(job, region, stats);
         return;
     }
     const int64_t end_column = region.first_column + region.columns;
     for (int64_t row = region.first_row; row < region.first_row + region.rows; ++row) {
-        quantize_row<kColumns>(job, region, {row, region.first_column, end_column, nullptr}, stats);
+        quantize_row<kColumns>(job, region, {row, region.first_column, end_column, region.panel},
+                               stats);
     }
 }
 

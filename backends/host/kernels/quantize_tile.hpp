@@ -62,9 +62,8 @@ MP_ISA_FUNCTION void encode_packed_as(const float* y, unsigned char* codes, int 
         }
         return;
     }
-    const int done = kTo == DType::fp4_e2m1 ? encode_e2m1_vector(y, codes, n) : 0;
     MP_ISA_INDEPENDENT
-    for (int i = done; i < n; ++i) {
+    for (int i = 0; i < n; ++i) {
         codes[i] = numerics::Codec<kTo>::store_sat(y[i]);
     }
 }

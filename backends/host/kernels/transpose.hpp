@@ -11,7 +11,7 @@ namespace mp::backends::host::MP_ISA_NAMESPACE {
 // together in less time than two apart.
 inline constexpr int kLineRows = 64;
 inline constexpr int kPanelRows = 2 * kLineRows;
-inline constexpr int kPanelBytes = 512;
+inline constexpr int kPanelBytes = 4096;
 // From row to row: no power of two, so that the lines of a column are not all in a few sets of the cache.
 inline constexpr int kPanelStride = kPanelBytes + 64;
 
