@@ -134,7 +134,8 @@ def seed_defects(clone, folder, chosen, preset):
         if result.returncode == 0:
             return kept
         wrong = {(m[1], int(m[2]) - 1) for m in re.finditer(r"^(\S+?):(\d+):\d+: error", result.stdout, re.M)}
-        left = [site for site in kept if not any(str(site[1]).endswith(name.lstrip("./")) and site[2] == line for name, line in wrong)]
+        left = [site for site in kept
+                if not any(str(site[1]).endswith(name.lstrip("./")) and site[2] == line for name, line in wrong)]
         if len(left) == len(kept):
             sys.exit(result.stdout[-4000:])
         kept = left
