@@ -12,14 +12,16 @@ namespace mp::backends::host::MP_ISA_NAMESPACE {
 #if defined(__AVX2__) && defined(__F16C__) && !defined(MP_ISA_WIDE_WORDS)
 #define MP_ISA_QUANTIZE_VECTOR 1
 
-// Of a span at most: a lane of 8 bits counts no further than its codes.
-struct EightStats {
+struct VectorStats {
     __m256i largest;
     __m256i saturated;
     __m256i zeros;
     __m256i zero_codes;
 };
-static_assert(1024 / 32 < 256);
+MP_ISA_INLINE VectorStats nothing_found() {
+    const __m256i none = _mm256_setzero_si256();
+    return {none, none, none, none};
+}
 
 struct EightFactors {
     __m256 of[4];
@@ -32,7 +34,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeEights {
     EncodeEights<kTo> encode_{max_finite(kTo)};
     __m256 size_ = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
 
-    MP_ISA_INLINE void gather(const __m256& x, const __m256& size, EightStats& stats) const {
+    MP_ISA_INLINE void gather(const __m256& x, const __m256& size, VectorStats& stats) const {
         const __m256i bits = _mm256_castps_si256(_mm256_and_ps(x, size_));
         stats.largest = _mm256_max_epi32(stats.largest, bits);
         if constexpr (kGather == Gather::counts) {
@@ -45,7 +47,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeEights {
     }
 
     MP_ISA_INLINE void quantize(const char* from, const EightFactors& by, char* to,
-                                EightStats& stats) const {
+                                VectorStats& stats) const {
         __m256 x[4];
         __m256i codes[4];
 #pragma GCC unroll 4
@@ -61,14 +63,15 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeEights {
         store_packed(bytes, to);
         if constexpr (kGather == Gather::counts) {
             const __m256i magnitude = _mm256_and_si256(bytes, _mm256_set1_epi8(kIsE2m1 ? 7 : 127));
-            stats.zero_codes = _mm256_sub_epi8(
-                stats.zero_codes, _mm256_cmpeq_epi8(magnitude, _mm256_setzero_si256()));
+            const __m256i none = _mm256_setzero_si256();
+            const __m256i zero = _mm256_sub_epi8(none, _mm256_cmpeq_epi8(magnitude, none));
+            stats.zero_codes = _mm256_add_epi32(stats.zero_codes, _mm256_sad_epu8(zero, none));
         }
     }
 
     // Fewer than 32, beside zeros. Those have a code of zero each, which counts as theirs.
     MP_ISA_INLINE void quantize_rest(const char* from, int n, const EightFactors& by, char* to,
-                                     EightStats& stats) const {
+                                     VectorStats& stats) const {
         alignas(32) char padded[32 * 4] = {};
         alignas(32) char codes[32];
         __builtin_memcpy(padded, from, static_cast<std::size_t>(n) * kSize);
@@ -82,7 +85,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeEights {
     }
 
     MP_ISA_INLINE void run(const char* from, float factor, int n, char* to,
-                           EightStats& stats) const {
+                           VectorStats& stats) const {
         const EightFactors by = same(factor);
         int i = 0;
         for (; i + 32 <= n; i += 32) {
@@ -97,7 +100,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeEights {
     // The first factor belongs to the block of `width` columns whose first `before` columns are not there; width 0:
     // to all.
     MP_ISA_INLINE void blocks(const char* from, int n, const float* factor, int64_t width,
-                              int64_t before, char* to, EightStats& stats) const {
+                              int64_t before, char* to, VectorStats& stats) const {
         int done = 0;
         if (width == 32 && before == 0) { // MX
             for (; done + 32 <= n; done += 32) {
@@ -121,7 +124,7 @@ template <DType kFrom, DType kTo, Gather kGather> class QuantizeEights {
 
     // Each element has its own factor.
     MP_ISA_INLINE void columns(const char* from, int n, const float* factor, char* to,
-                               EightStats& stats) const {
+                               VectorStats& stats) const {
         const auto load = [](const float* at) MP_INLINED -> EightFactors {
             return {{_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8), _mm256_loadu_ps(at + 16),
                      _mm256_loadu_ps(at + 24)}};
@@ -149,35 +152,28 @@ MP_ISA_INLINE int sum_of_lanes(__m256i counts) {
 }
 
 template <DType kFrom, DType kTo, Gather kGather>
-MP_ISA_FUNCTION bool quantize_as(const char* from, int n, const float* factor, int64_t width,
-                                 int64_t before, char* to, numerics::QuantStats& stats) {
-    const __m256i none = _mm256_setzero_si256();
-    EightStats found = {none, none, none, none};
+MP_ISA_FUNCTION void quantize_blocks(const char* from, int n, const float* factor, int64_t width,
+                                     int64_t before, char* to, VectorStats& stats) {
     const QuantizeEights<kFrom, kTo, kGather> eights;
     if (width == 1) {
-        eights.columns(from, n, factor, to, found);
+        eights.columns(from, n, factor, to, stats);
     } else {
-        eights.blocks(from, n, factor, width, before, to, found);
+        eights.blocks(from, n, factor, width, before, to, stats);
     }
-    if constexpr (kGather != Gather::nothing) {
-        alignas(32) uint32_t lanes[8];
-        _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), found.largest);
-        uint32_t largest = 0;
-        for (const uint32_t lane : lanes) {
-            raise(largest, lane);
-        }
-        if (largest >= numerics::kFloatInfinity) {
-            return false;
-        }
-        raise(stats.amax_bits, largest);
+}
+
+template <DType kFrom> MP_ISA_INLINE uint32_t amax_of(const VectorStats& found) {
+    alignas(32) uint32_t lanes[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), found.largest);
+    uint32_t largest = 0;
+    for (const uint32_t lane : lanes) {
+        raise(largest, lane);
     }
-    if constexpr (kGather == Gather::counts) {
-        stats.elements += n;
-        stats.saturated += sum_of_lanes(found.saturated);
-        stats.underflowed +=
-            sum_of_lanes(_mm256_sad_epu8(found.zero_codes, none)) - sum_of_lanes(found.zeros);
-    }
-    return true;
+    return largest;
+}
+MP_ISA_INLINE int saturated_of(const VectorStats& found) { return sum_of_lanes(found.saturated); }
+MP_ISA_INLINE int underflowed_of(const VectorStats& found) {
+    return sum_of_lanes(_mm256_sub_epi32(found.zero_codes, found.zeros));
 }
 
 #endif

@@ -12,6 +12,26 @@ namespace mp::backends::host::MP_ISA_NAMESPACE {
 
 inline constexpr bool kHasQuantizeVector = true;
 
+template <DType kFrom, DType kTo, Gather kGather>
+MP_ISA_INLINE bool quantize_as(const char* from, int n, const float* factor, int64_t width,
+                               int64_t before, char* to, numerics::QuantStats& stats) {
+    VectorStats found = nothing_found();
+    quantize_blocks<kFrom, kTo, kGather>(from, n, factor, width, before, to, found);
+    if constexpr (kGather != Gather::nothing) {
+        const uint32_t largest = amax_of<kFrom>(found);
+        if (largest >= numerics::kFloatInfinity) {
+            return false;
+        }
+        raise(stats.amax_bits, largest);
+    }
+    if constexpr (kGather == Gather::counts) {
+        stats.elements += n;
+        stats.saturated += saturated_of(found);
+        stats.underflowed += underflowed_of(found);
+    }
+    return true;
+}
+
 template <DType kFrom, DType kTo>
 MP_ISA_INLINE bool quantize_gathering(Gather gather, const char* from, int n, const float* factor,
                                       int64_t width, int64_t before, char* to,

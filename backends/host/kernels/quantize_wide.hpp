@@ -80,6 +80,11 @@ struct VectorStats {
     __m512i underflowed;
 };
 
+MP_ISA_INLINE VectorStats nothing_found() {
+    const __m512i none = _mm512_setzero_si512();
+    return {none, none, none};
+}
+
 template <DType kFrom> MP_ISA_INLINE __mmask32 nonzero_words(const WideWords& x) {
     if constexpr (kFrom == DType::fp32) {
         const __m512i all = _mm512_set1_epi32(0x7fffffff);
@@ -223,25 +228,15 @@ MP_ISA_FUNCTION void quantize_blocks(const char* from, int n, const float* facto
     }
 }
 
-template <DType kFrom, DType kTo, Gather kGather>
-MP_ISA_INLINE bool quantize_as(const char* from, int n, const float* factor, int64_t width,
-                               int64_t before, char* to, numerics::QuantStats& stats) {
-    VectorStats found = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
-    quantize_blocks<kFrom, kTo, kGather>(from, n, factor, width, before, to, found);
-    if constexpr (kGather != Gather::nothing) {
-        const uint32_t largest = gathered_amax<kFrom>(found.largest);
-        if (largest >= numerics::kFloatInfinity) {
-            return false;
-        }
-        raise(stats.amax_bits, largest);
-    }
-    if constexpr (kGather == Gather::counts) {
-        const __m512i one = _mm512_set1_epi16(1);
-        stats.elements += n;
-        stats.saturated += _mm512_reduce_add_epi32(_mm512_madd_epi16(found.saturated, one));
-        stats.underflowed += _mm512_reduce_add_epi32(_mm512_madd_epi16(found.underflowed, one));
-    }
-    return true;
+template <DType kFrom> MP_ISA_INLINE uint32_t amax_of(const VectorStats& found) {
+    return gathered_amax<kFrom>(found.largest);
+}
+MP_ISA_INLINE int sum_of_words(__m512i counts) {
+    return _mm512_reduce_add_epi32(_mm512_madd_epi16(counts, _mm512_set1_epi16(1)));
+}
+MP_ISA_INLINE int saturated_of(const VectorStats& found) { return sum_of_words(found.saturated); }
+MP_ISA_INLINE int underflowed_of(const VectorStats& found) {
+    return sum_of_words(found.underflowed);
 }
 
 // The exponents that bf16 in these columns move by; false where one of the factors is no power of two, or its way is closed.
