@@ -194,6 +194,19 @@ TEST_P(QuantizeChunk, EqualsTheReferenceForLargeTensors) {
     }
 }
 
+TEST_P(QuantizeChunk, CountsInBlocksOfAnyWidth) {
+    for (const int32_t width : {1, 2, 3, 7, 33}) {
+        QuantizeCase c;
+        c.rows = 3;
+        c.columns = 1100;
+        c.source = make_array(DType::fp32, c.rows * c.columns, Content::normal, 5);
+        c.to = DType::fp8_e4m3;
+        c.grid = {DType::fp32, 1, width};
+        c.policy = numerics::scale_policy(numerics::ScaleRule::current, c.to);
+        compare_quantize(device(), c);
+    }
+}
+
 TEST_P(QuantizeChunk, DequantizesAsTheReference) {
     for (const ScaleGrid& grid : dequantize_grids()) {
         for (const DType from : kCodeTypes) {
