@@ -2,7 +2,7 @@
 // mixedprec bench: this machine's copy, casts, products and steps, as ratios to the copy and the fp32 product of the same run.
 #include <algorithm>
 
-#include "support.hpp"
+#include "program.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -136,16 +136,16 @@ Result bench(const Options& options) {
 
 void add_bench(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add(
-        program.app, "bench",
-        "copy, casts, products and optimizer steps on this machine, with ratios", options, bench);
-    app->add_option("--side", options->side, "rows and columns of the products' matrices")
-        ->capture_default_str();
-    app->add_option("--mib", options->mib, "MiB of an fp32 array")->capture_default_str();
-    app->add_option("--repeats", options->repeats, "calls, of which the best counts")
-        ->capture_default_str();
-    app->add_option("--threads", options->threads, "threads; 0: the library's choice")
-        ->capture_default_str();
+    Subcommand app = program.add(
+        "bench", "copy, casts, products and optimizer steps on this machine, with ratios", options,
+        bench);
+    app.add("--side", options->side, "rows and columns of the products' matrices",
+            {.shows_default = true});
+    app.add("--mib", options->mib, "MiB of an fp32 array", {.shows_default = true});
+    app.add("--repeats", options->repeats, "calls, of which the best counts",
+            {.shows_default = true});
+    app.add("--threads", options->threads, "threads; 0: the library's choice",
+            {.shows_default = true});
 }
 
 } // namespace command

@@ -10,7 +10,7 @@
 
 #include "../train/files.hpp"
 #include "../train/plot.hpp"
-#include "support.hpp"
+#include "program.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -279,19 +279,16 @@ Result compare(const Options& options) {
 
 void add_compare(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add(program.app, "compare",
-                                "gaps between recipes' losses, with their uncertainty over seeds",
-                                options, compare);
-    app->add_option("files", options->files, "losses.csv of mixedprec_train, one for each seed")
-        ->required();
-    app->add_option("--reference", options->reference,
-                    "recipe to compare with (fp32, or the first)");
-    app->add_option("--last", options->last,
-                    "steps at the end whose mean is the final loss (a tenth)");
-    app->add_option("--tolerance", options->tolerance,
-                    "percent of the reference's loss that a gap may have")
-        ->capture_default_str();
-    app->add_option("--svg", options->svg, "file for a plot of the curves");
+    Subcommand app =
+        program.add("compare", "gaps between recipes' losses, with their uncertainty over seeds",
+                    options, compare);
+    app.add("files", options->files, "losses.csv of mixedprec_train, one for each seed",
+            {.required = true});
+    app.add("--reference", options->reference, "recipe to compare with (fp32, or the first)");
+    app.add("--last", options->last, "steps at the end whose mean is the final loss (a tenth)");
+    app.add("--tolerance", options->tolerance,
+            "percent of the reference's loss that a gap may have", {.shows_default = true});
+    app.add("--svg", options->svg, "file for a plot of the curves");
 }
 
 } // namespace command

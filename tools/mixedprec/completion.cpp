@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // mixedprec completion bash|zsh|fish: written from the tree of subcommands and options itself, so that it never lags behind.
-#include "support.hpp"
+#include "program.hpp"
+
+#include <CLI/CLI.hpp>
 
 namespace command {
 namespace {
@@ -203,10 +205,9 @@ Result completion(const Options& options) {
 void add_completion(Program& program) {
     auto options = std::make_shared<Options>();
     options->app = &program.app;
-    CLI::App* app =
-        program.add(program.app, "completion", "print what completes this command in a shell",
-                    options, completion);
-    app->add_option("shell", options->shell, "bash, zsh or fish")->required();
+    Subcommand app = program.add("completion", "print what completes this command in a shell",
+                                 options, completion);
+    app.add("shell", options->shell, "bash, zsh or fish", {.required = true});
 }
 
 } // namespace command

@@ -8,6 +8,7 @@
 
 #include "checkpoint_files.hpp"
 #include "group_formats.hpp"
+#include "program.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -320,26 +321,22 @@ Result rewrite(const Options& options) {
 
 void add_checkpoint_writers(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* convert = program.add(program.app, "convert",
-                                    "a checkpoint in another recipe, with what the rounding lost",
-                                    options, rewrite);
-    CLI::App* reshard =
-        program.add(program.app, "reshard", "a checkpoint in the files of another number of ranks",
-                    options, rewrite);
-    for (CLI::App* app : {convert, reshard}) {
-        app->add_option("path", options->path, "a checkpoint, or a folder of them: the newest")
-            ->required();
-        app->add_option("out", options->out,
-                        "folder for the new checkpoint; nothing in it is overwritten")
-            ->required();
+    Subcommand convert = program.add(
+        "convert", "a checkpoint in another recipe, with what the rounding lost", options, rewrite);
+    Subcommand reshard = program.add(
+        "reshard", "a checkpoint in the files of another number of ranks", options, rewrite);
+    for (Subcommand app : {convert, reshard}) {
+        app.add("path", options->path, "a checkpoint, or a folder of them: the newest",
+                {.required = true});
+        app.add("out", options->out, "folder for the new checkpoint; nothing in it is overwritten",
+                {.required = true});
     }
-    convert->add_option("--recipe", options->recipe, "the new recipe: a preset or a .json file")
-        ->required();
-    convert->add_option("--set", options->settings, "KEY=VALUE of it; may be repeated")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    convert->add_option("--ranks", options->ranks, "ranks that write it")->capture_default_str();
-    reshard->add_option("--ranks", options->ranks, "ranks that write it")->required();
+    convert.add("--recipe", options->recipe, "the new recipe: a preset or a .json file",
+                {.required = true});
+    convert.add("--set", options->settings, "KEY=VALUE of it; may be repeated",
+                {.may_repeat = true});
+    convert.add("--ranks", options->ranks, "ranks that write it", {.shows_default = true});
+    reshard.add("--ranks", options->ranks, "ranks that write it", {.required = true});
 }
 
 } // namespace command

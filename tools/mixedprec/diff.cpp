@@ -8,6 +8,7 @@
 #include <set>
 
 #include "checkpoint_files.hpp"
+#include "program.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -197,13 +198,11 @@ Result diff(const Options& options) {
 
 void add_diff(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app = program.add(program.app, "diff",
-                                "whether two checkpoints hold the same, to the bit", options, diff);
-    app->add_option("checkpoints", options->paths,
-                    "two checkpoints, or folders of them: the newest")
-        ->required()
-        ->expected(2);
-    app->add_flag("--no-data", options->no_data, "leave out what programs have added of their own");
+    Subcommand app =
+        program.add("diff", "whether two checkpoints hold the same, to the bit", options, diff);
+    app.add("checkpoints", options->paths, "two checkpoints, or folders of them: the newest",
+            {.required = true, .count = 2});
+    app.add_flag("--no-data", options->no_data, "leave out what programs have added of their own");
 }
 
 } // namespace command

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <map>
 
+#include "program.hpp"
 #include "selftest.hpp"
 #include "table.hpp"
 
@@ -367,12 +368,10 @@ Result info(const Options& options) {
 
 void add_info(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app =
-        program.add(program.app, "info",
-                    "this machine: what the library found, or why not; self-test", options, info);
-    app->add_flag("--no-self-test", options->no_test, "leave the self-test out");
-    program.add(program.app, "probe", "", std::make_shared<NoOptions>(), probe)
-        ->group(""); // hidden
+    Subcommand app = program.add(
+        "info", "this machine: what the library found, or why not; self-test", options, info);
+    app.add_flag("--no-self-test", options->no_test, "leave the self-test out");
+    program.add("probe", "", std::make_shared<NoOptions>(), probe).hide();
 }
 
 } // namespace command

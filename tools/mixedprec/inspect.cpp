@@ -6,6 +6,7 @@
 
 #include "checkpoint_files.hpp"
 #include "model_files.hpp"
+#include "program.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -239,22 +240,19 @@ Result verify(const Options& options) {
 
 void add_checkpoint_readers(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app =
-        program.add(program.app, "inspect",
-                    "what a checkpoint holds, or the checkpoints of a folder", options, inspect);
-    app->add_option(
-           "paths", options->paths,
-           "checkpoints, or folders of them; or a model's safetensors files, its folder or its "
-           "index")
-        ->required();
-    app->add_flag("--tensors", options->tensors, "list every tensor");
-    app = program.add(program.app, "verify",
-                      "read every byte of checkpoints and compare the checksums", options, verify);
-    app->add_option(
-           "paths", options->paths,
-           "checkpoints, or folders of them: all of them; or a model's safetensors files, its "
-           "folder or its index")
-        ->required();
+    Subcommand app = program.add(
+        "inspect", "what a checkpoint holds, or the checkpoints of a folder", options, inspect);
+    app.add("paths", options->paths,
+            "checkpoints, or folders of them; or a model's safetensors files, its folder or its "
+            "index",
+            {.required = true});
+    app.add_flag("--tensors", options->tensors, "list every tensor");
+    app = program.add("verify", "read every byte of checkpoints and compare the checksums", options,
+                      verify);
+    app.add("paths", options->paths,
+            "checkpoints, or folders of them: all of them; or a model's safetensors files, its "
+            "folder or its index",
+            {.required = true});
 }
 
 } // namespace command

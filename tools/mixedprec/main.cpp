@@ -6,9 +6,11 @@
 #include <cstdio>
 #include <cstring>
 
+#include <CLI/CLI.hpp>
+
 #include "../train/empty_values.hpp"
 #include "../train/files.hpp"
-#include "support.hpp"
+#include "program.hpp"
 
 namespace command {
 namespace {

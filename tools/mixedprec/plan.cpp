@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "plan_model.hpp"
-#include "support.hpp"
+#include "program.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -276,36 +276,30 @@ Result plan(const Options& options) {
 
 void add_plan(Program& program) {
     auto options = std::make_shared<Options>();
-    CLI::App* app =
-        program.add(program.app, "plan",
-                    "memory and bytes on the wire of a model under recipes, and whether it fits",
-                    options, plan);
-    app->add_option("--params", options->model.parameters,
-                    "number of parameters, such as 124M or 7B");
-    app->add_option("--shapes", options->model.shapes, "tensors, such as 4096x4096*32,50257x768");
-    app->add_option("--safetensors", options->model.safetensors,
-                    "a model's files, its folder or its index; headers alone are read")
-        ->option_text("PATH ...");
-    app->add_option(
-        "--recipe", options->recipes,
-        "recipes with commas: presets or .json files; all: every preset (those that train)");
-    app->add_option("--set", options->settings, "KEY=VALUE in all of them; may be repeated")
-        ->expected(1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-    app->add_option("--rule", options->model.rule, "adamw, adam or lion")->capture_default_str();
-    app->add_option("--keep-fp32", options->model.keep_fp32,
-                    "patterns as in a shell, with commas: tensors of such names (of --shapes: such "
-                    "shapes) stay "
-                    "in fp32, such as '*norm*,*.bias'");
-    app->add_flag("--keep-fp32-vectors", options->model.keep_vectors,
-                  "tensors of less than two dimensions stay in fp32");
-    app->add_option("--ranks", options->ranks, "ranks that share the optimizer")
-        ->capture_default_str();
-    app->add_option("--stage,--zero", options->stages,
-                    "of ZeRO: 0 to 3, several with commas (of one recipe all, else 1)");
-    app->add_option(
-        "--memory", options->memory,
-        "what a rank has, such as 80G; exit code 1 where nothing fits (this machine's)");
+    Subcommand app = program.add(
+        "plan", "memory and bytes on the wire of a model under recipes, and whether it fits",
+        options, plan);
+    app.add("--params", options->model.parameters, "number of parameters, such as 124M or 7B");
+    app.add("--shapes", options->model.shapes, "tensors, such as 4096x4096*32,50257x768");
+    app.add("--safetensors", options->model.safetensors,
+            "a model's files, its folder or its index; headers alone are read",
+            {.shown_as = "PATH ..."});
+    app.add("--recipe", options->recipes,
+            "recipes with commas: presets or .json files; all: every preset (those that train)");
+    app.add("--set", options->settings, "KEY=VALUE in all of them; may be repeated",
+            {.may_repeat = true});
+    app.add("--rule", options->model.rule, "adamw, adam or lion", {.shows_default = true});
+    app.add("--keep-fp32", options->model.keep_fp32,
+            "patterns as in a shell, with commas: tensors of such names (of --shapes: such "
+            "shapes) stay "
+            "in fp32, such as '*norm*,*.bias'");
+    app.add_flag("--keep-fp32-vectors", options->model.keep_vectors,
+                 "tensors of less than two dimensions stay in fp32");
+    app.add("--ranks", options->ranks, "ranks that share the optimizer", {.shows_default = true});
+    app.add("--stage,--zero", options->stages,
+            "of ZeRO: 0 to 3, several with commas (of one recipe all, else 1)");
+    app.add("--memory", options->memory,
+            "what a rank has, such as 80G; exit code 1 where nothing fits (this machine's)");
 }
 
 } // namespace command

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // mixedprec recipe list | keys | show | diff | check
-#include "support.hpp"
+#include "program.hpp"
 #include "table.hpp"
 
 namespace command {
@@ -123,27 +123,26 @@ Result check(const Options& options) {
 } // namespace
 
 void add_recipe(Program& program) {
-    CLI::App* recipe = program.app.add_subcommand(
-        "recipe", "presets and recipe files: list, keys, show, diff, check");
-    recipe->require_subcommand(1);
-    recipe->fallthrough();
+    const Subcommand recipe =
+        program.add_family("recipe", "presets and recipe files: list, keys, show, diff, check");
     auto options = std::make_shared<Options>();
-    program.add(*recipe, "list", "the presets, and what \"auto\" takes here", options, list);
-    program.add(*recipe, "keys", "every key: what it may be and what it means", options, keys);
+    program.add_below(recipe.app(), "list", "the presets, and what \"auto\" takes here", options,
+                      list);
+    program.add_below(recipe.app(), "keys", "every key: what it may be and what it means", options,
+                      keys);
     const std::string what = "a preset, auto, auto_fp8, or a .json file";
-    CLI::App* one = program.add(*recipe, "show", "every key of one recipe", options, show);
-    one->add_option("recipe", options->names, what)->required()->expected(1);
-    CLI::App* two =
-        program.add(*recipe, "diff", "the keys in which two recipes differ", options, diff);
-    two->add_option("recipes", options->names, what)->required()->expected(2);
-    CLI::App* many =
-        program.add(*recipe, "check", "every problem of recipes, and advice", options, check);
-    many->add_option("recipes", options->names, what)->required();
-    for (CLI::App* app : {one, many}) {
-        app->add_option("--set", options->settings,
-                        "KEY=VALUE instead of the recipe's; may be repeated")
-            ->expected(1)
-            ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    Subcommand one =
+        program.add_below(recipe.app(), "show", "every key of one recipe", options, show);
+    one.add("recipe", options->names, what, {.required = true, .count = 1});
+    Subcommand two = program.add_below(recipe.app(), "diff", "the keys in which two recipes differ",
+                                       options, diff);
+    two.add("recipes", options->names, what, {.required = true, .count = 2});
+    Subcommand many = program.add_below(recipe.app(), "check",
+                                        "every problem of recipes, and advice", options, check);
+    many.add("recipes", options->names, what, {.required = true});
+    for (Subcommand app : {one, many}) {
+        app.add("--set", options->settings, "KEY=VALUE instead of the recipe's; may be repeated",
+                {.may_repeat = true});
     }
 }
 

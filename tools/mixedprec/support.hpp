@@ -2,13 +2,10 @@
 // What every subcommand needs: exit codes, its result for people and for scripts, and small helpers around both.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <mixedprec.hpp>
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,34 +34,6 @@ struct Result {
     Json json = Json::object();
     ExitCode code = kFine;
 };
-
-// Adds a subcommand to the program. It reads its options into memory of its own; `chosen` is then what to run.
-using Action = std::function<Result()>;
-struct Program {
-    CLI::App& app;
-    Action chosen;
-
-    // `run` is called with the options once the whole command line has been read.
-    template <typename Options>
-    CLI::App* add(CLI::App& parent, const std::string& name, const std::string& text,
-                  const std::shared_ptr<Options>& options, Result (*run)(const Options&)) {
-        CLI::App* added = parent.add_subcommand(name, text);
-        added->final_callback(
-            [this, options, run] { chosen = [options, run] { return run(*options); }; });
-        return added;
-    }
-};
-
-void add_info(Program& program);
-void add_recipe(Program& program);
-void add_plan(Program& program);
-void add_train(Program& program);
-void add_compare(Program& program);
-void add_checkpoint_readers(Program& program); // inspect, verify
-void add_checkpoint_writers(Program& program); // convert, reshard
-void add_diff(Program& program);
-void add_bench(Program& program);
-void add_completion(Program& program);
 
 // The host with so many threads (0: the library's choice), silent.
 mixedprec::Context host_context(int threads = 0, const char* backend = nullptr);

@@ -7,7 +7,9 @@
 #include <climits>
 #include <cstring>
 
-#include "support.hpp"
+#include <CLI/CLI.hpp>
+
+#include "program.hpp"
 
 namespace command {
 namespace {
@@ -41,9 +43,11 @@ Result train_by(const Options& options) {
 
 void add_train(Program& program) {
     auto options = std::make_shared<Options>();
-    options->app = program.add(
-        program.app, "train",
-        "train a small GPT in a recipe: mixedprec_train, with all its options", options, train_by);
+    options->app =
+        &program
+             .add("train", "train a small GPT in a recipe: mixedprec_train, with all its options",
+                  options, train_by)
+             .app();
     options->app->prefix_command();
     options->app->set_help_flag(); // --help is the trainer's
     options->app->fallthrough(false);

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <utility>
+
+namespace command {
+namespace {
+
+template <typename T>
+void add_to(CLI::App& app, const std::string& names, T& value, const std::string& text,
+            const Given& given) {
+    CLI::Option* option = app.add_option(names, value, text);
+    option->required(given.required);
+    if (given.count > 0) {
+        option->expected(given.count);
+    }
+    if (given.may_repeat) {
+        option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    }
+    if (given.shows_default) {
+        option->capture_default_str();
+    }
+    if (given.shown_as != nullptr) {
+        option->option_text(given.shown_as);
+    }
+}
+
+} // namespace
+
+void Subcommand::add(const std::string& names, std::string& value, const std::string& text,
+                     const Given& given) {
+    add_to(*app_, names, value, text, given);
+}
+void Subcommand::add(const std::string& names, std::vector<std::string>& values,
+                     const std::string& text, const Given& given) {
+    add_to(*app_, names, values, text, given);
+}
+void Subcommand::add(const std::string& names, int& value, const std::string& text,
+                     const Given& given) {
+    add_to(*app_, names, value, text, given);
+}
+void Subcommand::add(const std::string& names, int64_t& value, const std::string& text,
+                     const Given& given) {
+    add_to(*app_, names, value, text, given);
+}
+void Subcommand::add(const std::string& names, double& value, const std::string& text,
+                     const Given& given) {
+    add_to(*app_, names, value, text, given);
+}
+
+void Subcommand::add_flag(const std::string& name, bool& value, const std::string& text) {
+    app_->add_flag(name, value, text);
+}
+
+void Subcommand::hide() { app_->group(""); }
+
+Subcommand Program::add_family(const std::string& name, const std::string& text) {
+    CLI::App* added = app.add_subcommand(name, text);
+    added->require_subcommand(1);
+    added->fallthrough();
+    return Subcommand(*added);
+}
+
+Subcommand Program::add_action(CLI::App& parent, const std::string& name, const std::string& text,
+                               Action action) {
+    CLI::App* added = parent.add_subcommand(name, text);
+    added->final_callback([this, action = std::move(action)] { chosen = action; });
+    return Subcommand(*added);
+}
+
+} // namespace command
