@@ -36,7 +36,7 @@ TEST_P(Quantize, EqualsTheReferenceForEveryGridAndRule) {
         GTEST_SKIP() << "skipped: " << kManyTeams;
     }
     for (const GridRule& kind : kGridRules) {
-        for (const auto& [rows, columns] : kShapes) {
+        for (const auto& [rows, columns] : has_teams_of(2) ? kShapesOfTeams : kShapes) {
             for (const DType to : kind.codes) {
                 QuantizeCase c;
                 c.source = make_array(DType::fp32, rows * columns, Content::normal, 3);
@@ -58,6 +58,9 @@ TEST_P(Quantize, EqualsTheReferenceForAdversarialTensors) {
     }
     for (const GridRule& kind : kGridRules) {
         for (const DType from : kWideTypes) {
+            if (has_teams_of(2) && from != DType::fp16) {
+                continue;
+            }
             for (const HostArray& source : adversarial_arrays(from, 70 * 150)) {
                 for (const DType to : kind.codes) {
                     QuantizeCase c;
@@ -76,7 +79,7 @@ TEST_P(Quantize, EqualsTheReferenceForAdversarialTensors) {
 }
 
 TEST_P(Quantize, EqualsTheReferenceForEverySize) {
-    for (int64_t size = 1; size <= 130; ++size) {
+    for (int64_t size = 1; size <= 130; size += has_teams_of(2) || has_teams_of(4) ? 13 : 1) {
         for (const GridRule& kind : kGridRules) {
             const DType to = kind.codes.front();
             QuantizeCase c;

@@ -272,6 +272,8 @@ using Extent = std::pair<int64_t, int64_t>;
 inline const std::vector<Extent> kShapes = {{1, 1},    {1, 130},  {130, 1},  {3, 5},
                                             {7, 129},  {64, 64},  {65, 257}, {128, 128},
                                             {130, 48}, {33, 300}, {200, 520}};
+// Enough for teams of threads, which could forget a barrier: their threads wait for each other in each block.
+inline const std::vector<Extent> kShapesOfTeams = {{1, 130}, {65, 257}};
 
 // Arrays that a scale goes wrong on.
 inline std::vector<HostArray> adversarial_arrays(DType dtype, int64_t count) {
