@@ -93,7 +93,7 @@ aarch64() {
 }
 fresh() {
     local name
-    for name in $([ "$all" = no ] && echo short old || echo root user packages old); do
+    for name in $([ "$all" = no ] && echo old || echo root user packages old); do
         step "fresh minimal system: $name" scripts/fresh_root.sh "$name"
         grep '^ *== ' "$last_log" | sed 's/^/   /' || true
     done
@@ -112,21 +112,22 @@ with_threads() {
     ! have_command nvcc || echo mp_simulated_cuda cuda_graphs_tests cuda_library cuda_one_rank
 }
 
-# Address and undefined behaviour. Numerics and kernels, which have no memory of their own to lose, only in full.
+# Address and undefined behaviour. Numerics, kernels and what needs Kokkos, which takes minutes to compile so, only in full.
 asan() {
-    local targets=($(with_threads) capi_basic capi_allocation_failure checkpoint_allocation_tests checkpoint_kill core_tests
-        train_gpt bindings_cpp_classes bindings_cpp_expected
-        $(cd tests/fuzz && ls -- *.cpp | grep -vx main.cpp | sed 's/^/fuzz_/; s/\.cpp$//'))
-    local labels='capi|checkpoint|threads|core|fuzz|examples'
-    ! have_command nvcc || labels+='|graphs'
+    local targets=(comm_tests comm_nccl_control_flow_only checkpoint_tests host_tests capi_tests mixedprec_train capi_basic
+        capi_allocation_failure checkpoint_allocation_tests checkpoint_kill core_tests train_gpt bindings_cpp_classes
+        bindings_cpp_expected $(cd tests/fuzz && ls -- *.cpp | grep -vx main.cpp | sed 's/^/fuzz_/; s/\.cpp$//'))
+    local labels='capi|checkpoint|threads|core|fuzz|examples' kokkos=OFF
+    # Not the 300-step trainings, whole layers nor the matrix of bits: they run the same code, many times slower.
+    local except=(-E 'capi_(linear_fp8|equal_bits)')
     if [ "$all" = yes ]; then
         targets=(all)
         labels='.*'
+        kokkos=ON
+        except=()
     fi
-    step "build asan (address and undefined behaviour)" build_preset asan "${targets[@]}" || return
-    # Not the 300-step trainings, whole layers nor the matrix of bits: they run the same code, many times slower.
-    local except=()
-    [ "$all" = yes ] || except=(-E 'capi_(linear_fp8|equal_bits)')
+    step "build asan (address and undefined behaviour)" build_preset asan "-DMIXEDPREC_ENABLE_KOKKOS=$kokkos" \
+        "${targets[@]}" || return
     step "test asan" run_tests asan -L "$labels" -LE slow "${except[@]}"
 }
 

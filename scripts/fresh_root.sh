@@ -5,8 +5,6 @@
 #     scripts/fresh_root.sh root      Debian 12: the README's first command as root, with few steps, and a part of the second
 #     scripts/fresh_root.sh user      Debian 12: the first command as a user with sudo; then the build and a short training
 #                                     once more, without a network
-#     scripts/fresh_root.sh short     Debian 12: both in one system, for every run of the checks: the first command as a user
-#                                     with sudo, and a smaller part of the second as root, without a network after set-up
 #     scripts/fresh_root.sh packages  Debian 12: the packages that scripts/package.sh makes, first with nothing but a C compiler;
 #                                     with a folder behind it, the packages that are there
 #     scripts/fresh_root.sh old       Debian 11: the library that is built here, and a C program built there
@@ -27,13 +25,6 @@ second_command_part='
     . scripts/lib.sh
     build_preset dev mixedprec numerics_tests capi_basic machines_bits
     ctest --preset dev -R "^(numerics_formats|capi_basic|machines_here)$"'
-
-# Without the library, which the first command has built already.
-second_command_small_part='
-    set -e
-    . scripts/lib.sh
-    build_preset dev numerics_tests
-    ctest --preset dev -R "^(numerics_.*|layering.*|abi_(headers|docs|self_test))$"'
 
 # Runs a command in a system, as one of its users, in that user home folder. Called by in_root in a name space of its own.
 inside() {
@@ -203,23 +194,12 @@ try_packages() {
     use_packages "$folder"
 }
 
-try_short() {
+try_user() {
     make_user || return 1
     in_clone "Debian 12, a user: the first command" "$work" newcomer \
         "cd libmixedprec && scripts/quickstart.sh --steps $steps &&
             cmake --install build/release --prefix ~/installed > install.log &&
             ~/installed/bin/mixedprec_train --list-recipes" &&
-        in_clone "Debian 12, root: set-up for the second command" "$work" root \
-            "cd /home/newcomer/libmixedprec && scripts/setup.sh --tests" &&
-        in_clone "Debian 12, root: a part of the second command, without a network" --no-network "$work" root \
-            "cd /home/newcomer/libmixedprec && $second_command_small_part"
-    clean_up
-}
-
-try_user() {
-    make_user || return 1
-    in_clone "Debian 12, a user: the first command" "$work" newcomer \
-        "cd libmixedprec && scripts/quickstart.sh --steps $steps" &&
         in_clone "Debian 12, a user: the first command again, without a network" --no-network "$work" newcomer \
             "cd libmixedprec && rm -rf build && scripts/quickstart.sh --steps $steps"
     clean_up
@@ -262,14 +242,14 @@ try_old() {
 
 [ -z "$(git status --porcelain --untracked-files=no)" ] || note "there are changes that are not committed; HEAD is tried"
 case "${1:-all}" in
-    root | user | short | packages | old) "try_$1" "${@:2}" || true ;;
+    root | user | packages | old) "try_$1" "${@:2}" || true ;;
     all)
         for name in root user packages old; do
             "try_$name" || true
             clean_up
         done
         ;;
-    *) die "usage: scripts/fresh_root.sh [root | user | short | packages [FOLDER] | old]" ;;
+    *) die "usage: scripts/fresh_root.sh [root | user | packages [FOLDER] | old]" ;;
 esac
 if [ "${#failed_steps[@]}" -gt 0 ]; then
     printf 'FAILED: %s\n' "${failed_steps[@]}"
