@@ -254,8 +254,8 @@ class Layout:
                 layout.sizes[name] = int(rest[1])
             elif word == "field":
                 layout.offsets[tuple(name.split("."))] = int(rest[1])
-            elif word == "init":
-                layout.initial[tuple(name.split("."))] = rest[0]
+                if rest[4:]:
+                    layout.initial[tuple(name.split("."))] = rest[5]
             elif word == "constant":
                 layout.values[name] = " ".join(rest)
         return layout

@@ -36,24 +36,23 @@ def generate():
     lines = [PRELUDE]
     for struct in structs:
         name = struct.name
-        lines.append(f'    printf("struct {name} size %zu\\n", sizeof({name}));\n    end = 0;\n')
-        for field in (field.name for field in struct.fields):
-            at, size = f"offsetof({name}, {field})", f"sizeof((({name}*)0)->{field})"
-            lines.append(f'    printf("field {name}.{field} offset %zu size %zu\\n", {at}, {size});\n'
-                         f'    padded += {at} != end;\n    end = {at} + {size};\n')
-        lines.append(f'    if (padded || end != sizeof({name})) {{ printf("PADDING in {name}\\n"); }}\n    padded = 0;\n')
         if struct.is_part:
             initializers[name] = f"{name.upper()}_INIT"
             if name not in {field.type.base for other in structs for field in other.fields}:
                 lines.append(f'    printf("FIRST field of {name} is not struct_size\\n");\n')
+        lines.append(f'    printf("struct {name} size %zu\\n", sizeof({name}));\n    end = 0;\n    {{\n')
         if name in initializers:
-            lines.append(f"    {{\n        {name} value = {initializers[name]};\n")
-            for field, kind in ((field.name, field.kind) for field in struct.fields):
-                if kind == "number":
-                    lines.append(f'        printf("init {name}.{field} %.17g\\n", (double)value.{field});\n')
-                elif kind == "pointer":
-                    lines.append(f'        printf("init {name}.{field} %s\\n", value.{field} ? "set" : "NULL");\n')
-            lines.append("    }\n")
+            lines.append(f"        {name} value = {initializers[name]};\n")
+        for field in struct.fields:
+            at, size = f"offsetof({name}, {field.name})", f"sizeof((({name}*)0)->{field.name})"
+            lines.append(f'        printf("field {name}.{field.name} offset %zu size %zu", {at}, {size});\n'
+                         f'        padded += {at} != end;\n        end = {at} + {size};\n')
+            if name in initializers and field.kind == "number":
+                lines.append(f'        printf(" init %.17g", (double)value.{field.name});\n')
+            elif name in initializers and field.kind == "pointer":
+                lines.append(f'        printf(" init %s", value.{field.name} ? "set" : "NULL");\n')
+            lines.append('        printf("\\n");\n')
+        lines.append(f'    }}\n    if (padded || end != sizeof({name})) {{ printf("PADDING in {name}\\n"); }}\n    padded = 0;\n')
     formats = {"integer": ("%lld", "(long long)"), "unsigned": ("%lld", "(long long)"), "real": ("%.17g", "(double)"),
                "string": ('\\"%s\\"', "")}
     for name, kind in headers.constants():
