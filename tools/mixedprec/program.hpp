@@ -11,7 +11,7 @@
 
 #include "support.hpp"
 
-namespace CLI {
+namespace CLI { // NOLINT(readability-identifier-naming): a library's
 class App;
 class Option;
 } // namespace CLI
