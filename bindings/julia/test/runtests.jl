@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # MIXEDPREC_DIR names the library's prefix or build folder. Ranks as threads need JULIA_NUM_THREADS=2; without it a
-# second Julia runs those tests.
+# second Julia runs those tests. Arguments such as --no-examples leave parts out.
 using MixedPrec
 using Test
 
@@ -26,6 +26,7 @@ end
 @testset "MixedPrec" begin
     for part in ("layout", "context", "memory", "dtypes", "recipe", "tensor", "gemm", "linear", "scaler", "optimizer",
                  "slots", "comm", "checkpoint", "rule", "misuse", "leaks", "examples", "threads")
+        "--no-$part" in ARGS && continue
         @testset "$part" begin
             own = Module(Symbol("Test_", part))
             Core.eval(own, :(using MixedPrec, Test; const kind, words, julia, here = $kind, $words, $julia, $here))
