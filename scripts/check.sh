@@ -15,8 +15,8 @@ if [ "${1:-}" = --all ]; then
 fi
 parts=("$@")
 if [ "${#parts[@]}" = 0 ]; then
-    parts=(format tidy cuda frameworks programs docs hip isas bits emulated aarch64 fresh without mpi asan)
-    [ "$all" = no ] || parts+=(tsan long)
+    parts=(format tidy cuda frameworks programs docs isas bits emulated aarch64 fresh without mpi asan)
+    [ "$all" = no ] || parts+=(hip tsan long)
 fi
 
 format() { step "clang-format" scripts/format.sh --check; }

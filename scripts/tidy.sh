@@ -4,7 +4,8 @@
 #     scripts/tidy.sh              every file
 #     scripts/tidy.sh FILE...      those
 #     scripts/tidy.sh --changed    what differs from the merge base with origin/main or, on that branch itself, from what it
-#                                  was 20 commits ago; of a header, up to three sources beside it that include it
+#                                  was 20 commits ago; of a header, up to three sources beside it that include it; at most
+#                                  16 files, those that were changed last
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 cd "$root_dir"
@@ -18,13 +19,17 @@ changed_files() {
     if [ -z "$base" ] || [ "$base" = "$(git rev-parse HEAD)" ]; then
         base=$(git rev-parse --verify --quiet HEAD~20 || git rev-list --max-parents=0 HEAD | tail -n 1)
     fi
-    git diff --name-only --diff-filter=d "$base" -- '*.c' '*.cpp' '*.h' '*.hpp' | while read -r file; do
+    {
+        git diff --name-only --diff-filter=d HEAD -- '*.c' '*.cpp' '*.h' '*.hpp'
+        git log --format= --name-only --diff-filter=d "$base..HEAD" -- '*.c' '*.cpp' '*.h' '*.hpp'
+    } | while read -r file; do
+        [ -e "$file" ] || continue
         case "$file" in
             *.c | *.cpp) echo "$file" ;;
             *) git grep -lE "#include \"(.*/)?$(basename "$file")\"" -- "$(dirname "$file")/*.c" "$(dirname "$file")/*.cpp" |
                 head -n 3 || true ;;
         esac
-    done | sort -u
+    done | awk '!seen[$0]++' | head -n 16
 }
 
 if [ "${1:-}" = --changed ]; then
