@@ -6,16 +6,16 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/json_reader.hpp"
 #include "checkpoint/manifest.hpp"
+#include "system/json_reader.hpp"
 
 namespace mp::checkpoint {
 
 inline constexpr int64_t kMaxSequence = int64_t{1} << 53;
 
-class ManifestReader : public JsonReader {
+class ManifestReader : public system::JsonReader {
   public:
-    explicit ManifestReader(std::string_view text) : JsonReader(text, "manifest") {}
+    explicit ManifestReader(std::string_view text) : JsonReader(text, {"manifest"}) {}
 
     // "wanted": where no other key can stand.
     void expect_key(std::string_view wanted);

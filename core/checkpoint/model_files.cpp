@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "checkpoint/json_reader.hpp"
 #include "checkpoint/manifest.hpp"
+#include "system/json_reader.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -85,7 +85,7 @@ bool is_beside(std::string_view name) noexcept {
 std::map<std::string, std::string> read_index(system::FileTable& files, const std::string& path) {
     const std::string text = system::read_text(files, path, kMostIndex);
     std::map<std::string, std::string> index;
-    JsonReader reader(text, "index");
+    system::JsonReader reader(text, {"index"});
     reader.expect('{');
     if (!reader.take('}')) {
         do {

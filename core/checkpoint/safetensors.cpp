@@ -5,11 +5,12 @@
 #include <array>
 #include <bit>
 
-#include "checkpoint/json_reader.hpp"
 #include "status/status.hpp"
 #include "system/json_writer.hpp"
 
 namespace mp::checkpoint {
+using system::JsonReader;
+
 namespace {
 
 struct TypeRow {
@@ -78,7 +79,7 @@ Header::Header(std::string_view text, int64_t file_bytes)
     if (text.empty() || text.front() != '{') {
         fail(Code::corrupt_data, "safetensors header: the first byte must be '{'");
     }
-    JsonReader reader(text, "safetensors header");
+    JsonReader reader(text, {"safetensors header"});
     read(reader);
     tokens_ = reader.take_tokens();
     check_places(data_bytes);

@@ -13,6 +13,7 @@
 
 #include "checkpoint/name_index.hpp"
 #include "dtype/dtype.hpp"
+#include "system/json_reader.hpp"
 
 namespace mp::checkpoint {
 
@@ -61,11 +62,11 @@ class Header {
     [[nodiscard]] int64_t data_begin() const noexcept { return data_begin_; }
 
   private:
-    void read(class JsonReader& reader);
-    void read_metadata(class JsonReader& reader);
-    void read_tensor(class JsonReader& reader, std::string_view name);
-    void read_shape(class JsonReader& reader, FileTensor& tensor);
-    void check_size(const class JsonReader& reader, const FileTensor& tensor) const;
+    void read(system::JsonReader& reader);
+    void read_metadata(system::JsonReader& reader);
+    void read_tensor(system::JsonReader& reader, std::string_view name);
+    void read_shape(system::JsonReader& reader, FileTensor& tensor);
+    void check_size(const system::JsonReader& reader, const FileTensor& tensor) const;
     void check_names();
     bool sort_by_place(); // false where they were
     void check_places(int64_t data_bytes) const;

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/json_reader.hpp"
+#include "system/json_reader.hpp"
 
 #include <cstdarg>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
-namespace mp::checkpoint {
+namespace mp::system {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int32_t kMaxDepth = 24;
-
 // A token is its kind and, for some, a number in groups of 7 bits: '{' '}' '[' ']'; 'k' key and 's' string with their
-// length, then their bytes; 'u' number without a sign, with its value; '-' and '.' other numbers; 'w' true, false, null.
+// length, then their bytes; 'u' an integer without a sign and '-' one below zero, with their magnitude; '.' another number,
+// with the bytes of its double; 'b' true or false, 'n' null.
 class Tokens final : public nlohmann::json_sax<Json> {
   public:
-    Tokens(std::string& out, const char* what) : out_(out), what_(what) {}
+    Tokens(std::string& out, const JsonText& what) : out_(out), what_(what) {}
 
-    bool null() override { return add('w'); }
-    bool boolean(bool /*value*/) override { return add('w'); }
-    bool number_integer(number_integer_t /*value*/) override { return add('-'); }
+    bool null() override { return add('n'); }
+    bool boolean(bool /*value*/) override { return add('b'); }
+    bool number_integer(number_integer_t value) override {
+        return add('-', uint64_t{0} - static_cast<uint64_t>(value));
+    }
     bool number_unsigned(number_unsigned_t value) override { return add('u', value); }
-    bool number_float(number_float_t /*value*/, const string_t& /*text*/) override {
-        return add('.');
+    bool number_float(number_float_t value, const string_t& /*text*/) override {
+        add('.');
+        out_.append(reinterpret_cast<const char*>(&value), sizeof value);
+        return true;
     }
     bool string(string_t& value) override { return add_text('s', value); }
     bool binary(binary_t& /*value*/) override { return false; } // there is none in text
@@ -33,7 +37,7 @@ class Tokens final : public nlohmann::json_sax<Json> {
     bool end_array() override { return close(']'); }
     bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                      const nlohmann::detail::exception& error) override {
-        fail(Code::corrupt_data, "%s: %.300s", what_, error.what());
+        fail(what_.refused, "%s: %.300s", what_.name, error.what());
     }
 
   private:
@@ -55,8 +59,8 @@ class Tokens final : public nlohmann::json_sax<Json> {
         return true;
     }
     bool open(char kind) {
-        if (++depth_ > kMaxDepth) {
-            fail(Code::corrupt_data, "%s: values are nested too deeply", what_);
+        if (++depth_ > what_.depth) {
+            fail(what_.refused, "%s: %s", what_.name, what_.too_deep);
         }
         return add(kind);
     }
@@ -66,17 +70,18 @@ class Tokens final : public nlohmann::json_sax<Json> {
     }
 
     std::string& out_;
-    const char* what_;
+    const JsonText& what_;
     int32_t depth_ = 0;
 };
 
 } // namespace
 
-JsonReader::JsonReader(std::string_view text, const char* what) : what_(what) {
+JsonReader::JsonReader(std::string_view text, const JsonText& what) : what_(what) {
     if (text.find('\0') != std::string_view::npos) { // which the parser takes for the end
-        refuse("a zero byte stands in the text");
+        refuse("parse error: a zero byte (NUL) stands in the text");
     }
-    tokens_.reserve(text.size()); // a token is no longer than what it stands for and its comma
+    tokens_.reserve(
+        text.size()); // but for fractions a token is no longer than what it stands for and its comma
     Tokens tokens(tokens_, what);
     (void)Json::sax_parse(text.begin(), text.end(), &tokens);
 }
@@ -84,9 +89,9 @@ JsonReader::JsonReader(std::string_view text, const char* what) : what_(what) {
 void JsonReader::refuse(const char* format, ...) const {
     va_list arguments;
     va_start(arguments, format);
-    const Status status = Status::verror(Code::corrupt_data, format, arguments);
+    const Status status = Status::verror(what_.refused, format, arguments);
     va_end(arguments);
-    fail(Code::corrupt_data, "%s: %s", what_, status.text());
+    fail(what_.refused, "%s: %s", what_.name, status.text());
 }
 
 void JsonReader::expect(char wanted) {
@@ -103,7 +108,7 @@ bool JsonReader::take(char wanted) noexcept {
     return true;
 }
 
-uint64_t JsonReader::number() {
+uint64_t JsonReader::varint() noexcept {
     uint64_t value = 0;
     for (uint32_t shift = 0;; shift += 7) {
         const auto byte = static_cast<unsigned char>(tokens_[at_++]);
@@ -118,7 +123,7 @@ std::string_view JsonReader::text_of(char wanted, const char* name) {
     if (!take(wanted)) {
         refuse("a %s must stand here", name);
     }
-    const auto length = static_cast<std::size_t>(number());
+    const auto length = static_cast<std::size_t>(varint());
     at_ += length;
     return {tokens_.data() + at_ - length, length};
 }
@@ -133,11 +138,43 @@ int64_t JsonReader::integer() {
     if (!take('u')) {
         refuse("a whole number >= 0 must stand here");
     }
-    const uint64_t value = number();
+    const uint64_t value = varint();
     if (value > INT64_MAX) {
         refuse("a number exceeds 2^63 - 1");
     }
     return static_cast<int64_t>(value);
+}
+
+double JsonReader::number() {
+    if (take('.')) {
+        double value = 0.0;
+        std::memcpy(&value, tokens_.data() + at_, sizeof value);
+        at_ += sizeof value;
+        return value;
+    }
+    const bool is_negative = kind() == '-';
+    if (!take('-') && !take('u')) {
+        refuse("a number must stand here");
+    }
+    const auto magnitude = static_cast<double>(varint());
+    return is_negative && magnitude != 0.0 ? -magnitude : magnitude; // -0 is 0, as integers have it
+}
+
+const char* JsonReader::type() const noexcept {
+    switch (kind()) {
+    case '{':
+        return "object";
+    case '[':
+        return "array";
+    case 's':
+        return "string";
+    case 'b':
+        return "boolean";
+    case 'n':
+        return "null";
+    default:
+        return "number";
+    }
 }
 
 void JsonReader::skip_value() {
@@ -146,12 +183,14 @@ void JsonReader::skip_value() {
         const char here = kind();
         ++at_;
         depth += here == '{' || here == '[' ? 1 : here == '}' || here == ']' ? -1 : 0;
-        if (here == 'u') {
-            (void)number();
+        if (here == 'u' || here == '-') {
+            (void)varint();
+        } else if (here == '.') {
+            at_ += sizeof(double);
         } else if (here == 's' || here == 'k') {
-            at_ += static_cast<std::size_t>(number());
+            at_ += static_cast<std::size_t>(varint());
         }
     } while (depth > 0);
 }
 
-} // namespace mp::checkpoint
+} // namespace mp::system
