@@ -98,7 +98,7 @@ fresh() {
         grep '^ *== ' "$last_log" | sed 's/^/   /' || true
     done
 }
-without() { step "each optional part missing" scripts/without.sh; }
+without() { step "optional parts missing" scripts/without.sh $([ "$all" = yes ] || echo mpi onednn cli11 kokkos); }
 
 mpi() {
     step "test MPICH" scripts/mpi.sh mpich
@@ -112,22 +112,21 @@ with_threads() {
     ! have_command nvcc || echo mp_simulated_cuda cuda_graphs_tests cuda_library cuda_one_rank
 }
 
-# Address and undefined behaviour. Numerics, kernels and what needs Kokkos, which takes minutes to compile so, only in full.
+# Address and undefined behaviour. What takes minutes to compile so only in full: Kokkos, kernels, numerics, core, programs.
 asan() {
-    local targets=(comm_tests comm_nccl_control_flow_only checkpoint_tests host_tests capi_tests mixedprec_train capi_basic
-        capi_allocation_failure checkpoint_allocation_tests checkpoint_kill core_tests train_gpt bindings_cpp_classes
-        bindings_cpp_expected $(cd tests/fuzz && ls -- *.cpp | grep -vx main.cpp | sed 's/^/fuzz_/; s/\.cpp$//'))
-    local labels='capi|checkpoint|threads|core|fuzz|examples' kokkos=OFF
-    # Not the 300-step trainings, whole layers nor the matrix of bits: they run the same code, many times slower.
-    local except=(-E 'capi_(linear_fp8|equal_bits)')
+    local labels='capi|checkpoint|threads|fuzz' options=(-DMIXEDPREC_ENABLE_KOKKOS=OFF -DMIXEDPREC_ENABLE_TOOLS=OFF
+        -DMIXEDPREC_HOST_ISAS=avx2) targets=(comm_tests comm_nccl_control_flow_only checkpoint_tests capi_tests capi_basic
+        capi_allocation_failure checkpoint_allocation_tests checkpoint_kill bindings_cpp_classes bindings_cpp_expected
+        $(cd tests/fuzz && ls -- *.cpp | grep -vx main.cpp | sed 's/^/fuzz_/; s/\.cpp$//'))
+    # Not whole layers nor the matrix of bits: they run the same code, many times slower.
+    local except=(-E '^(host_|cuda_|capi_(linear_fp8|equal_bits))')
     if [ "$all" = yes ]; then
         targets=(all)
         labels='.*'
-        kokkos=ON
+        options=(-DMIXEDPREC_ENABLE_KOKKOS=ON -DMIXEDPREC_ENABLE_TOOLS=AUTO "-DMIXEDPREC_HOST_ISAS=avx2;avx512")
         except=()
     fi
-    step "build asan (address and undefined behaviour)" build_preset asan "-DMIXEDPREC_ENABLE_KOKKOS=$kokkos" \
-        "${targets[@]}" || return
+    step "build asan (address and undefined behaviour)" build_preset asan "${options[@]}" "${targets[@]}" || return
     step "test asan" run_tests asan -L "$labels" -LE slow "${except[@]}"
 }
 
