@@ -6,12 +6,11 @@
 #include <utility>
 
 namespace command {
-namespace {
 
 template <typename T>
-void add_to(CLI::App& app, const std::string& names, T& value, const std::string& text,
-            const Given& given) {
-    CLI::Option* option = app.add_option(names, value, text);
+void Subcommand::add(const std::string& names, T& value, const std::string& text,
+                     const Given& given) {
+    CLI::Option* option = app_->add_option(names, value, text);
     option->required(given.required);
     if (given.count > 0) {
         option->expected(given.count);
@@ -26,29 +25,12 @@ void add_to(CLI::App& app, const std::string& names, T& value, const std::string
         option->option_text(given.shown_as);
     }
 }
-
-} // namespace
-
-void Subcommand::add(const std::string& names, std::string& value, const std::string& text,
-                     const Given& given) {
-    add_to(*app_, names, value, text, given);
-}
-void Subcommand::add(const std::string& names, std::vector<std::string>& values,
-                     const std::string& text, const Given& given) {
-    add_to(*app_, names, values, text, given);
-}
-void Subcommand::add(const std::string& names, int& value, const std::string& text,
-                     const Given& given) {
-    add_to(*app_, names, value, text, given);
-}
-void Subcommand::add(const std::string& names, int64_t& value, const std::string& text,
-                     const Given& given) {
-    add_to(*app_, names, value, text, given);
-}
-void Subcommand::add(const std::string& names, double& value, const std::string& text,
-                     const Given& given) {
-    add_to(*app_, names, value, text, given);
-}
+template void Subcommand::add(const std::string&, std::string&, const std::string&, const Given&);
+template void Subcommand::add(const std::string&, std::vector<std::string>&, const std::string&,
+                              const Given&);
+template void Subcommand::add(const std::string&, int&, const std::string&, const Given&);
+template void Subcommand::add(const std::string&, int64_t&, const std::string&, const Given&);
+template void Subcommand::add(const std::string&, double&, const std::string&, const Given&);
 
 void Subcommand::add_flag(const std::string& name, bool& value, const std::string& text) {
     app_->add_flag(name, value, text);

@@ -13,7 +13,6 @@
 
 namespace CLI { // NOLINT(readability-identifier-naming): a library's
 class App;
-class Option;
 } // namespace CLI
 
 namespace command {
@@ -33,16 +32,9 @@ class Subcommand {
     explicit Subcommand(CLI::App& app) : app_(&app) {}
     [[nodiscard]] CLI::App& app() const { return *app_; }
 
-    void add(const std::string& names, std::string& value, const std::string& text,
-             const Given& given = {});
-    void add(const std::string& names, std::vector<std::string>& values, const std::string& text,
-             const Given& given = {});
-    void add(const std::string& names, int& value, const std::string& text,
-             const Given& given = {});
-    void add(const std::string& names, int64_t& value, const std::string& text,
-             const Given& given = {});
-    void add(const std::string& names, double& value, const std::string& text,
-             const Given& given = {});
+    // T is std::string, std::vector<std::string>, int, int64_t or double.
+    template <typename T>
+    void add(const std::string& names, T& value, const std::string& text, const Given& given = {});
     void add_flag(const std::string& name, bool& value, const std::string& text);
     // Leaves it out of the help.
     void hide();
@@ -61,12 +53,12 @@ struct Program {
     template <typename Options>
     Subcommand add(const std::string& name, const std::string& text,
                    const std::shared_ptr<Options>& options, Result (*run)(const Options&)) {
-        return add_below(app, name, text, options, run);
+        return add_below(Subcommand(app), name, text, options, run);
     }
     template <typename Options>
-    Subcommand add_below(CLI::App& parent, const std::string& name, const std::string& text,
+    Subcommand add_below(const Subcommand& parent, const std::string& name, const std::string& text,
                          const std::shared_ptr<Options>& options, Result (*run)(const Options&)) {
-        return add_action(parent, name, text, [options, run] { return run(*options); });
+        return add_action(parent.app(), name, text, [options, run] { return run(*options); });
     }
     // One that only has others below it.
     Subcommand add_family(const std::string& name, const std::string& text);

@@ -126,19 +126,16 @@ void add_recipe(Program& program) {
     const Subcommand recipe =
         program.add_family("recipe", "presets and recipe files: list, keys, show, diff, check");
     auto options = std::make_shared<Options>();
-    program.add_below(recipe.app(), "list", "the presets, and what \"auto\" takes here", options,
-                      list);
-    program.add_below(recipe.app(), "keys", "every key: what it may be and what it means", options,
-                      keys);
+    program.add_below(recipe, "list", "the presets, and what \"auto\" takes here", options, list);
+    program.add_below(recipe, "keys", "every key: what it may be and what it means", options, keys);
     const std::string what = "a preset, auto, auto_fp8, or a .json file";
-    Subcommand one =
-        program.add_below(recipe.app(), "show", "every key of one recipe", options, show);
+    Subcommand one = program.add_below(recipe, "show", "every key of one recipe", options, show);
     one.add("recipe", options->names, what, {.required = true, .count = 1});
-    Subcommand two = program.add_below(recipe.app(), "diff", "the keys in which two recipes differ",
-                                       options, diff);
+    Subcommand two =
+        program.add_below(recipe, "diff", "the keys in which two recipes differ", options, diff);
     two.add("recipes", options->names, what, {.required = true, .count = 2});
-    Subcommand many = program.add_below(recipe.app(), "check",
-                                        "every problem of recipes, and advice", options, check);
+    Subcommand many =
+        program.add_below(recipe, "check", "every problem of recipes, and advice", options, check);
     many.add("recipes", options->names, what, {.required = true});
     for (Subcommand app : {one, many}) {
         app.add("--set", options->settings, "KEY=VALUE instead of the recipe's; may be repeated",
