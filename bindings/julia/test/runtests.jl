@@ -23,9 +23,13 @@ function julia(script, arguments...; threads = 1)
     return setenv(`$(Base.julia_cmd()) -O0 --project=$(dirname(here)) $script $arguments`, environment)
 end
 
+const parts = ("layout", "context", "memory", "dtypes", "recipe", "tensor", "gemm", "linear", "scaler", "optimizer",
+               "slots", "comm", "checkpoint", "rule", "misuse", "leaks", "examples", "threads")
+const left_out = ["--no-$part" for part in parts]
+all(in(left_out), ARGS) || error("arguments are $(join(left_out, ", ")), not $(join(ARGS, " "))")
+
 @testset "MixedPrec" begin
-    for part in ("layout", "context", "memory", "dtypes", "recipe", "tensor", "gemm", "linear", "scaler", "optimizer",
-                 "slots", "comm", "checkpoint", "rule", "misuse", "leaks", "examples", "threads")
+    for part in parts
         "--no-$part" in ARGS && continue
         @testset "$part" begin
             own = Module(Symbol("Test_", part))
