@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The library for another processor: cross-compiled for aarch64, its bits compared with those of the library here, and its
 # tests of numerics, kernels and optimizer, all under qemu.
-#     scripts/aarch64.sh           without Kokkos, and the comparison alone: 2 minutes on two cores
+#     scripts/aarch64.sh           without Kokkos, and the comparison alone
 #     scripts/aarch64.sh --all     with it, and the tests
 # Exit code 77: there is no compiler for it, or no qemu.
 set -euo pipefail
