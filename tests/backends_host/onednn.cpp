@@ -3,7 +3,12 @@
 // trace in the caller's OpenMP settings. In a build without oneDNN there are none.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <csignal>
+
 #include <omp.h>
+#include <pthread.h>
+#include <sys/time.h>
 
 #include "gemm_case.hpp"
 #include "host_device.hpp"
@@ -117,6 +122,73 @@ TEST_F(Onednn, LeavesTheCallersOpenmpAlone) {
     expect_within_bound(o, 2);
     EXPECT_EQ(omp_get_max_threads(), 5);
     omp_set_num_threads(before);
+}
+
+// A timer's signals to this thread, and whether each handler had its frame on the thread's own stack.
+class Interruptions {
+  public:
+    Interruptions() {
+        pthread_attr_t attributes;
+        void* lowest = nullptr;
+        std::size_t bytes = 0;
+        EXPECT_EQ(pthread_getattr_np(pthread_self(), &attributes), 0);
+        EXPECT_EQ(pthread_attr_getstack(&attributes, &lowest, &bytes), 0);
+        (void)pthread_attr_destroy(&attributes);
+        stack_ = static_cast<char*>(lowest);
+        stack_end_ = stack_ + bytes;
+        on_stack_ = elsewhere_ = 0;
+        struct sigaction action {};
+        action.sa_handler = note;
+        action.sa_flags = SA_RESTART;
+        EXPECT_EQ(sigaction(SIGALRM, &action, &before_), 0);
+        set_timer(200);
+    }
+    Interruptions(const Interruptions&) = delete;
+    Interruptions& operator=(const Interruptions&) = delete;
+    ~Interruptions() {
+        set_timer(0);
+        (void)sigaction(SIGALRM, &before_, nullptr);
+    }
+    [[nodiscard]] static int on_stack() { return on_stack_; }
+    [[nodiscard]] static int elsewhere() { return elsewhere_; }
+
+  private:
+    static void set_timer(int microseconds) {
+        const itimerval every{{0, microseconds}, {0, microseconds}};
+        EXPECT_EQ(setitimer(ITIMER_REAL, &every, nullptr), 0);
+    }
+    static void note(int /*number*/) {
+        const char here = 0;
+        const char* const frame = &here;
+        (frame >= stack_ && frame < stack_end_ ? on_stack_ : elsewhere_) += 1;
+    }
+
+    inline static char* stack_ = nullptr;
+    inline static char* stack_end_ = nullptr;
+    inline static std::atomic<int> on_stack_ = 0;
+    inline static std::atomic<int> elsewhere_ = 0;
+    struct sigaction before_ {};
+};
+
+// A profiler's or a terminal's signal must find the stack where it was: a handler's frame anywhere else overwrites the heap.
+TEST_F(Onednn, SignalsFindTheCallersStack) {
+    for (const int64_t k : {64, 1024, 9000}) {
+        for (uint32_t bits = 0; bits < 4; ++bits) {
+            GemmOptions o;
+            o.shape = {64, 96, k};
+            o.trans_a = bits % 2 == 1;
+            o.trans_b = bits > 1;
+            SCOPED_TRACE(describe(o));
+            GemmCase x(o);
+            std::unique_ptr<HostGemm> plan;
+            check(kOnednnFp32.make(x.desc, 1, plan));
+            const Interruptions signals;
+            while (Interruptions::on_stack() < 20 && Interruptions::elsewhere() == 0) {
+                check(plan->run(workshop_.on(1), x.buffers()));
+            }
+            EXPECT_EQ(Interruptions::elsewhere(), 0);
+        }
+    }
 }
 
 } // namespace

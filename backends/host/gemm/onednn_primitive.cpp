@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneDNN is asked for one thread of OpenMP's: it would take the cores of our own.
+// oneDNN is asked for one thread of OpenMP's: it would take the cores of our own. And signals wait while it runs: its generated
+// products point the stack pointer at packed memory in the heap, and the frame of a handler then overwrites what lies before it
+// (oneDNN's issue 4845, open in every version before March 2026).
 #include "host/gemm/onednn_primitive.hpp"
 
 #include <cstring>
 #include <unordered_map>
 
 #include "host/gemm/onednn_library.hpp"
+#include "process/signals_blocked.hpp"
 
 namespace mp::backends::host {
 
@@ -79,6 +82,7 @@ void OnednnPrimitive::make(const GemmDesc& d, int64_t rows, int64_t columns, int
 void OnednnPrimitive::execute(const void* a, const void* b, const float* bias, float* result,
                               void* scratch) const {
     const OneThread scope;
+    const process::SignalsBlocked signals;
     const dnnl::engine& engine = cpu_engine();
     dnnl::stream stream(engine);
     std::unordered_map<int, memory> arguments = {
