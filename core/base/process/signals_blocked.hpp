@@ -8,9 +8,9 @@
 
 namespace mp::process {
 
-// Signals wait for the calling thread until the end of a scope, and never reach a thread that is begun in it: it inherits the mask.
-// Faults do. They are the thread's own, and where they are blocked the kernel ends the process past the program's handlers, which
-// collectors and sanitizers live on.
+// Signals wait for the calling thread until the end of a scope, and never reach a thread that is begun in it: it inherits the
+// mask. Faults do. They are the thread's own, and where they are blocked the kernel ends the process past the program's handlers,
+// which collectors and sanitizers live on.
 class SignalsBlocked {
   public:
     SignalsBlocked() noexcept {
