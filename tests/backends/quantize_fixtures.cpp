@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // quantize on every backend against torchao's own code and against numpy with ml_dtypes (make_quantize.py). Where we
 // mean to differ from an oracle, the difference is written here and expected.
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <sstream>
 
-#include "../fixture_path.hpp"
+#include "../fixture_file.hpp"
 #include "quantize_case.hpp"
 
 namespace mp::test {
@@ -21,71 +19,39 @@ struct OracleCase {
     std::vector<unsigned char> scales;
 };
 
-class QuantizeFixture {
-  public:
-    QuantizeFixture() {
-        const std::string folder = mp_test::fixture_path("quantize/");
-        std::ifstream data(folder + "quantize.bin", std::ios::binary);
-        std::ifstream index(folder + "index.txt");
-        data_.assign(std::istreambuf_iterator<char>(data), {});
-        for (std::string line; std::getline(index, line);) {
-            std::istringstream words(line);
-            std::string kind;
-            words >> kind;
-            if (kind == "source") {
-                read_source(words);
-            } else if (kind == "case") {
-                read_case(words);
-            }
-        }
-    }
-    [[nodiscard]] const std::vector<OracleCase>& cases() const { return cases_; }
-
-  private:
-    [[nodiscard]] std::vector<unsigned char> bytes(std::size_t offset, std::size_t size) const {
-        const auto begin = data_.begin() + static_cast<std::ptrdiff_t>(offset);
-        return {begin, begin + static_cast<std::ptrdiff_t>(size)};
-    }
-    void read_source(std::istringstream& words) {
-        std::string name;
-        QuantizeCase c;
-        std::size_t offset = 0;
-        words >> name >> c.rows >> c.columns >> offset;
-        c.source = HostArray(DType::fp32, c.rows * c.columns);
-        c.source.bytes = bytes(offset, c.source.bytes.size());
-        sources_[name] = c;
-    }
-    void read_case(std::istringstream& words) {
+std::vector<OracleCase> read_cases() {
+    const mp_test::FixtureFile file("quantize");
+    std::vector<OracleCase> cases;
+    for (const auto& [place, facts] : file.facts("case")) {
         OracleCase oracle;
         std::string source;
         std::string codes;
         std::string scales;
         int32_t rule = 0;
-        ScaleGrid grid;
         int32_t power_of_two = 0;
-        std::array<std::size_t, 4> at{};
-        words >> oracle.name >> source >> codes >> rule >> scales >> grid.block_rows >>
-            grid.block_columns >> power_of_two >> at[0] >> at[1] >> at[2] >> at[3];
-        grid.dtype = parse_dtype(scales);
-        oracle.c = sources_.at(source);
-        oracle.c.to = parse_dtype(codes);
-        oracle.c.grid = grid;
-        oracle.c.policy = numerics::scale_policy(static_cast<ScaleRule>(rule), oracle.c.to);
-        oracle.c.policy.power_of_two = power_of_two != 0;
-        oracle.codes = bytes(at[0], at[1]);
-        oracle.scales = bytes(at[2], at[3]);
+        QuantizeCase& c = oracle.c;
+        std::istringstream(facts) >> oracle.name >> source >> codes >> rule >> scales >>
+            c.grid.block_rows >> c.grid.block_columns >> power_of_two;
+        const mp_test::FixtureArray& x = file.array("source/" + source);
+        c.rows = x.shape.at(0);
+        c.columns = x.shape.at(1);
+        c.source = HostArray(DType::fp32, x.count());
+        c.source.bytes = x.bytes;
+        c.grid.dtype = parse_dtype(scales);
+        c.to = parse_dtype(codes);
+        c.policy = numerics::scale_policy(static_cast<ScaleRule>(rule), c.to);
+        c.policy.power_of_two = power_of_two != 0;
+        oracle.codes = file.array(place + "/codes").bytes;
+        oracle.scales = file.array(place + "/scales").bytes;
         oracle.name += " of " + source;
-        cases_.push_back(oracle);
+        cases.push_back(oracle);
     }
+    return cases;
+}
 
-    std::vector<char> data_;
-    std::map<std::string, QuantizeCase> sources_;
-    std::vector<OracleCase> cases_;
-};
-
-const QuantizeFixture& fixture() {
-    static const QuantizeFixture instance;
-    return instance;
+const std::vector<OracleCase>& oracle_cases() {
+    static const std::vector<OracleCase> cases = read_cases();
+    return cases;
 }
 
 uint32_t code_at(DType dtype, const std::vector<unsigned char>& codes, int64_t i) {
@@ -220,8 +186,8 @@ class QuantizeOracle : public BackendTest {
 };
 
 TEST_P(QuantizeOracle, GivesTheOraclesCodesAndScales) {
-    ASSERT_GT(fixture().cases().size(), 100U);
-    for (const OracleCase& oracle : fixture().cases()) {
+    ASSERT_GT(oracle_cases().size(), 100U);
+    for (const OracleCase& oracle : oracle_cases()) {
         SCOPED_TRACE(oracle.name + ": " + oracle.c.text());
         ASSERT_EQ(oracle.codes.size(),
                   static_cast<std::size_t>(bytes_of(oracle.c.to, oracle.c.source.count)));

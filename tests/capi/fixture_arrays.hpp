@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of tests/fixtures/layers and .../msamp: an index of lines, and a file that holds their bytes.
+// The arrays of the fixtures layers and msamp.
 #pragma once
 
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <sstream>
-#include <stdexcept>
 
-#include "fixture_path.hpp"
+#include "fixture_file.hpp"
 #include "support.hpp"
 
 namespace mp_test {
@@ -78,56 +74,19 @@ inline std::string difference(const std::vector<unsigned char>& ours,
                             std::to_string(ours[first]) + ", not " + std::to_string(theirs[first]);
 }
 
-class ArrayFile {
-  public:
-    // `read` is called with each line that is no comment: its first word, and what follows.
-    template <typename Read> void read(const std::string& name, const Read& read) {
-        const std::string folder = fixture_path(name + "/");
-        std::ifstream data(folder + name + ".bin", std::ios::binary);
-        std::ifstream index(folder + "index.txt");
-        if (!data || !index) {
-            throw std::runtime_error("cannot open the fixture in " + folder);
-        }
-        data_.assign(std::istreambuf_iterator<char>(data), {});
-        for (std::string line; std::getline(index, line);) {
-            std::istringstream words(line);
-            std::string kind;
-            words >> kind;
-            if (kind != "#") {
-                read(kind, words);
-            }
-        }
-    }
-
-    // Of the next words: dtype, rows, columns, offset.
-    [[nodiscard]] Array array(std::istringstream& words) const {
-        static const std::map<std::string, std::pair<int32_t, std::size_t>> kTypes = {
-            {"fp64", {kFp64, 8}},
-            {"fp32", {MP_DTYPE_FP32, 4}},
-            {"fp16", {MP_DTYPE_FP16, 2}},
-            {"bf16", {MP_DTYPE_BF16, 2}},
-            {"fp8_e4m3", {MP_DTYPE_FP8_E4M3, 1}},
-            {"fp8_e5m2", {MP_DTYPE_FP8_E5M2, 1}},
-            {"fp4_e2m1", {MP_DTYPE_FP4_E2M1, 1}}, // two to a byte, and so many columns
-            {"e8m0", {MP_DTYPE_E8M0, 1}},
-            {"none", {MP_DTYPE_NONE, 0}}};
-        std::string type;
-        Array read;
-        std::size_t offset = 0;
-        words >> type >> read.rows >> read.columns >> offset;
-        const auto [dtype, size] = kTypes.at(type);
-        read.dtype = dtype;
-        const std::size_t bytes = static_cast<std::size_t>(read.rows * read.columns) * size;
-        if (offset + bytes > data_.size()) {
-            throw std::runtime_error("the fixture is cut short");
-        }
-        const auto begin = data_.begin() + static_cast<std::ptrdiff_t>(offset);
-        read.bytes.assign(begin, begin + static_cast<std::ptrdiff_t>(bytes));
-        return read;
-    }
-
-  private:
-    std::vector<unsigned char> data_;
-};
+// A vector is one row. Bytes are two codes of fp4_e2m1 each, in as many columns.
+inline Array array_in(const FixtureFile& file, const std::string& name) {
+    static const std::map<std::string, int32_t> kTypes = {{"fp64", kFp64},
+                                                          {"fp32", MP_DTYPE_FP32},
+                                                          {"fp16", MP_DTYPE_FP16},
+                                                          {"bf16", MP_DTYPE_BF16},
+                                                          {"fp8_e4m3", MP_DTYPE_FP8_E4M3},
+                                                          {"fp8_e5m2", MP_DTYPE_FP8_E5M2},
+                                                          {"uint8", MP_DTYPE_FP4_E2M1},
+                                                          {"e8m0", MP_DTYPE_E8M0}};
+    const FixtureArray& stored = file.array(name);
+    return {kTypes.at(stored.dtype), stored.shape.size() == 1 ? 1 : stored.shape.at(0),
+            stored.shape.back(), stored.bytes};
+}
 
 } // namespace mp_test

@@ -68,41 +68,51 @@ struct Nvfp4Case {
     Array source, codes, scales;
 };
 
+Step read_step(const FixtureFile& file, const std::string& place) {
+    Step step;
+    step.stride = std::stoll(file.fact("stride"));
+    for (const char* input : kInputs) {
+        step.inputs[input] = array_in(file, place + input);
+    }
+    for (int product = 0; product < kProducts; ++product) {
+        for (const int32_t operand : kOperands[product]) {
+            const std::string at =
+                place + std::to_string(product) + "/" + std::to_string(operand) + "/";
+            OperandCodes& codes = step.operands[{product, operand}];
+            codes.codes = array_in(file, at + "codes");
+            if (file.has(at + "scales")) {
+                codes.scales = array_in(file, at + "scales");
+            }
+        }
+        const std::string result = kResults[product];
+        step.sums[result] = array_in(file, place + "sum/" + result);
+        if (file.has(place + "theirs/" + result)) {
+            step.theirs[result] = array_in(file, place + "theirs/" + result);
+        }
+    }
+    return step;
+}
+
 struct Fixture {
     std::vector<LayerCase> layers;
     std::vector<Nvfp4Case> nvfp4;
 
     Fixture() {
-        ArrayFile file;
-        Step step;
-        file.read("layers", [&](const std::string& kind, std::istringstream& words) {
-            std::string name;
-            if (kind == "layer") {
-                LayerCase layer;
-                words >> layer.name >> layer.oracle;
-                std::getline(words, layer.recipe);
-                layers.push_back(layer);
-            } else if (kind == "input") {
-                words >> name;
-                step.inputs[name] = file.array(words);
-            } else if (kind == "operand") {
-                std::pair<int, int> place;
-                words >> place.first >> place.second;
-                step.operands[place] = {file.array(words), file.array(words)};
-            } else if (kind == "sum") {
-                words >> name >> step.stride;
-                step.sums[name] = file.array(words);
-            } else if (kind == "theirs") {
-                words >> name;
-                step.theirs[name] = file.array(words);
-            } else if (kind == "end") {
-                layers.back().steps.push_back(step);
-                step = {};
-            } else if (kind == "nvfp4") {
-                words >> name;
-                nvfp4.push_back({name, file.array(words), file.array(words), file.array(words)});
+        const FixtureFile file("layers");
+        for (const auto& [name, words] : file.facts("layer")) {
+            const std::size_t space = words.find(' ');
+            LayerCase layer{name, words.substr(0, space), words.substr(space + 1), {}};
+            while (file.has(name + "/" + std::to_string(layer.steps.size()) + "/x")) {
+                layer.steps.push_back(
+                    read_step(file, name + "/" + std::to_string(layer.steps.size()) + "/"));
             }
-        });
+            layers.push_back(layer);
+        }
+        for (const auto& [name, words] : file.facts("nvfp4")) {
+            const std::string place = "nvfp4/" + name;
+            nvfp4.push_back({name, array_in(file, place + "/source"),
+                             array_in(file, place + "/codes"), array_in(file, place + "/scales")});
+        }
     }
 };
 
