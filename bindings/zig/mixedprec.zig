@@ -76,6 +76,11 @@ pub const Recipe = struct {
         });
     }
 
+    /// The recipe as a layer of this name has it: the rules of key "layers" resolved.
+    pub fn forLayer(self: Recipe, name: [:0]const u8) Error!Recipe {
+        return made(Recipe, c.mp_recipe_clone_for_layer, .{ self.handle, name.ptr });
+    }
+
     /// The recipe as JSON; the caller frees it.
     pub fn toJson(self: Recipe, allocator: std.mem.Allocator) Error![]u8 {
         var needed: usize = 0;

@@ -10,8 +10,10 @@
 #include "quant/quantize.hpp"
 #include "recipe/automatic.hpp"
 #include "recipe/keys.hpp"
+#include "recipe/layer_rules.hpp"
 #include "rule_number.hpp"
 #include "system/file.hpp"
+#include "system/name.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -126,6 +128,17 @@ mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) {
         output(out);
         const RecipeObject& object = *object_of(recipe, "recipe");
         *out = make_recipe({object.recipe, object.name, object.reason});
+    });
+}
+
+mp_status mp_recipe_clone_for_layer(const mp_recipe* recipe, const char* name, mp_recipe** out) {
+    return boundary([&] {
+        output(out);
+        const RecipeObject& object = *object_of(recipe, "recipe");
+        system::check_name("name", required(name, "name"));
+        const recipe::Recipe own = recipe::for_layer(object.recipe, name);
+        recipe::check_recipe(own);
+        *out = make_recipe({own, object.name, object.reason});
     });
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "linear/checks.hpp"
+#include "recipe/layer_rules.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::linear {
@@ -14,8 +15,9 @@ namespace mp::linear {
 Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                const LinearOptions& options, std::shared_ptr<Tensor> weight,
                std::shared_ptr<Tensor> bias)
-    : context_(std::move(context)), recipe_(recipe), options_(options), weight_(std::move(weight)),
-      bias_(std::move(bias)) {
+    : context_(std::move(context)), recipe_(recipe::for_layer(recipe, options.name)),
+      layer_rules_(recipe::fitting_patterns(recipe, options.name)), options_(options),
+      weight_(std::move(weight)), bias_(std::move(bias)) {
     always_counts_ = options_.with_stats;
     recipe::check_recipe(recipe_);
     if (options_.in_features <= 0 || options_.out_features <= 0) {
@@ -281,6 +283,9 @@ std::size_t Linear::saved_bytes(int64_t rows) const {
 std::string Linear::describe() const {
     std::string text =
         "linear " + weight_->shape().text() + ", weight " + format_text(weight_->format());
+    if (!layer_rules_.empty()) {
+        text += "; by the recipe's layers '" + layer_rules_ + "'";
+    }
     if (recipe_.fp8.is_used()) {
         text += is_fp8() ? "; fp8" : "; in high precision: " + high_precision_reason_;
     }

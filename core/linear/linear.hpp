@@ -30,7 +30,7 @@ struct LinearOptions {
     bool is_first_or_last = false; // of the whole model
     bool with_stats = false;
     bool copy_input = false; // never x by reference
-    std::string name;        // for gemm.filter.names and for messages; may be empty
+    std::string name;        // for the recipe's rules and for messages; may be empty
 };
 
 // Where the weight gradients go; a null tensor is not wanted.
@@ -170,7 +170,8 @@ class Linear {
                          bool accumulate);
 
     std::shared_ptr<Context> context_;
-    recipe::Recipe recipe_;
+    recipe::Recipe recipe_;   // as it is for this layer
+    std::string layer_rules_; // patterns of it that the name fits
     LinearOptions options_;
     bool always_counts_ = false; // made with_stats
     std::shared_ptr<Tensor> weight_;

@@ -16,9 +16,8 @@ bool has_power_of_two_scales(const Format& format) {
 } // namespace
 
 void Linear::choose_formats() {
-    high_precision_reason_ =
-        recipe::reason_for_high_precision(recipe_.fp8, options_.in_features, options_.out_features,
-                                          options_.is_first_or_last, options_.name);
+    high_precision_reason_ = recipe::reason_for_high_precision(
+        recipe_.fp8, options_.in_features, options_.out_features, options_.is_first_or_last);
     const auto choose = [this](recipe::GemmRole role, recipe::Operand a, recipe::Operand b,
                                DType high_precision) {
         RoleFormats& chosen = formats_[static_cast<std::size_t>(role)];

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe/fp8_policy.hpp"
 
-#include <algorithm>
-
 namespace mp::recipe {
 namespace {
 
@@ -69,44 +67,6 @@ bool is_too_small(const Fp8Policy& policy, int64_t in, int64_t out) {
     return false;
 }
 
-// Whether a name fits a pattern: * stands for any characters, ? for one.
-bool fits_pattern(const char* pattern, const char* pattern_end, const char* name) noexcept {
-    // Where a star was, and the part of the name that it stands for: it takes one more character at each failure.
-    const char* star = nullptr;
-    const char* taken = nullptr;
-    while (*name != '\0') {
-        if (pattern != pattern_end && *pattern == '*') {
-            star = pattern++;
-            taken = name;
-        } else if (pattern != pattern_end && (*pattern == '?' || *pattern == *name)) {
-            ++pattern;
-            ++name;
-        } else if (star != nullptr) {
-            pattern = star + 1;
-            name = ++taken;
-        } else {
-            return false;
-        }
-    }
-    while (pattern != pattern_end && *pattern == '*') {
-        ++pattern;
-    }
-    return pattern == pattern_end;
-}
-
-// The first of the patterns that the name fits; empty where none does, or where there is no name.
-std::string pattern_for(const std::string& patterns, const std::string& name) {
-    std::size_t begin = 0;
-    while (!name.empty() && begin < patterns.size()) {
-        const std::size_t end = std::min(patterns.find(',', begin), patterns.size());
-        if (fits_pattern(patterns.data() + begin, patterns.data() + end, name.c_str())) {
-            return patterns.substr(begin, end - begin);
-        }
-        begin = end + 1;
-    }
-    return {};
-}
-
 } // namespace
 
 const char* role_name(GemmRole role) noexcept {
@@ -117,6 +77,10 @@ const char* role_name(GemmRole role) noexcept {
 const char* operand_name(Operand operand) noexcept {
     constexpr const char* kNames[] = {"input", "weight", "grad_output"};
     return kNames[static_cast<int>(operand)];
+}
+
+bool has_one_scale(const Fp8Policy& policy) noexcept {
+    return policy.scaling == Fp8Scaling::delayed || policy.scaling == Fp8Scaling::tensorwise;
 }
 
 bool is_fp8(const Fp8Policy& policy, GemmRole role) noexcept {
@@ -159,8 +123,7 @@ numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noe
 }
 
 std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_features,
-                                      int64_t out_features, bool is_first_or_last,
-                                      const std::string& name) {
+                                      int64_t out_features, bool is_first_or_last) {
     const auto sizes = [&] {
         return std::to_string(in_features) + " x " + std::to_string(out_features);
     };
@@ -169,9 +132,6 @@ std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_featur
     }
     if (is_first_or_last && policy.keep_first_and_last) {
         return "it is the first or the last layer (gemm.filter.first_last)";
-    }
-    if (const std::string pattern = pattern_for(policy.names, name); !pattern.empty()) {
-        return "its name '" + name + "' fits '" + pattern + "' (gemm.filter.names)";
     }
     if (in_features % policy.multiple_of != 0 || out_features % policy.multiple_of != 0) {
         return sizes() + " are not multiples of " + std::to_string(policy.multiple_of) +

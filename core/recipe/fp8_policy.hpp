@@ -45,7 +45,6 @@ struct Fp8Policy {
     int32_t multiple_of = 16; // layers with other dimensions stay in high precision
     bool keep_first_and_last = false;
     SizeFilter size_filter = SizeFilter::none;
-    std::string names; // patterns of names of layers that stay in high precision, with commas
 
     [[nodiscard]] bool is_used() const noexcept { return scaling != Fp8Scaling::none; }
 };
@@ -56,15 +55,16 @@ enum class Operand : int32_t { input, weight, grad_output }; // x, w, dy
 const char* role_name(GemmRole role) noexcept;
 const char* operand_name(Operand operand) noexcept;
 
+// Whether a weight is codes under one scale.
+bool has_one_scale(const Fp8Policy& policy) noexcept;
 // Whether this product is fp8 under the policy.
 bool is_fp8(const Fp8Policy& policy, GemmRole role) noexcept;
 // The format of an operand of an fp8 product. Scales lie along the dimension that the product sums over.
 Format operand_format(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept;
 // The rule of the scales that follow from earlier steps.
 numerics::DelayedRule delayed_rule(const Fp8Policy& policy, Operand operand) noexcept;
-// Why a layer of this name and these sizes stays in high precision; empty if it does not.
+// Why a layer of these sizes stays in high precision; empty if it does not.
 std::string reason_for_high_precision(const Fp8Policy& policy, int64_t in_features,
-                                      int64_t out_features, bool is_first_or_last,
-                                      const std::string& name = {});
+                                      int64_t out_features, bool is_first_or_last);
 
 } // namespace mp::recipe

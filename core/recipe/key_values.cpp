@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "recipe/keys.hpp"
+#include "recipe/layer_rules.hpp"
 #include "recipe/nearest.hpp"
 #include "status/status.hpp"
 #include "system/json_writer.hpp"
@@ -14,16 +15,18 @@ namespace mp::recipe {
 
 namespace {
 
-constexpr std::size_t kMostPatternBytes = 4096;
+constexpr std::size_t kMostRuleBytes = 4096;
 
-// Whether `value` is one of "a|b|c"; or patterns, none of which is empty or has a character that no name has.
+// Whether `value` is one of "a|b|c"; or rules for layers without a character that no name has.
 bool is_allowed(const char* allowed, const std::string& value) {
-    if (allowed == kPatterns) {
+    if (allowed == kLayerRules) {
         const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
-        const std::string framed = "," + value + ",";
-        return value.empty() || (value.size() <= kMostPatternBytes && system::is_utf8(value) &&
-                                 framed.find(",,") == std::string::npos &&
-                                 std::none_of(value.begin(), value.end(), is_control));
+        const bool is_text = value.size() <= kMostRuleBytes && system::is_utf8(value) &&
+                             std::none_of(value.begin(), value.end(), is_control);
+        if (is_text) {
+            (void)parse_layer_rules(value); // says what is wrong
+        }
+        return is_text;
     }
     const std::string list = std::string("|") + allowed + "|";
     return value.find('|') == std::string::npos && !value.empty() &&
@@ -63,7 +66,8 @@ constexpr Synonym kSynonyms[] = {
     {"fp8.filter.multiple_of", "gemm.filter.multiple_of"},
     {"fp8.filter.first_last", "gemm.filter.first_last"},
     {"fp8.filter.size", "gemm.filter.size"},
-    {"fp8.filter.names", "gemm.filter.names"},
+    {"fp8.filter.names", "layers"},
+    {"gemm.filter.names", "layers"}, // patterns alone
     {"fp8.fprop", "gemm.fprop.quantized"},
     {"fp8.dgrad", "gemm.dgrad.quantized"},
     {"fp8.wgrad", "gemm.wgrad.quantized"},

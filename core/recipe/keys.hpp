@@ -27,8 +27,9 @@ struct Key {
     double maximum = 0.0;
 };
 
-// `allowed` of keys that hold patterns of names. Compared by address.
-inline constexpr char kPatterns[] = "patterns of names with commas, such as lm_head*,h0.?";
+// `allowed` of the key that holds rules for layers. Compared by address.
+inline constexpr char kLayerRules[] =
+    "patterns of names: key=value, ...; such as lm_head*,h0.?: recipe=bf16_mixed";
 
 std::span<const Key> recipe_keys();
 // The name of a key that has had another one; any other text as it is.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The combinations that cannot work, each with its reason.
 #include "device/step_conditions.hpp"
-#include "recipe/recipe.hpp"
+#include "recipe/layer_rules.hpp"
 #include "status/status.hpp"
 
 namespace mp::recipe {
@@ -27,7 +27,7 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
                    "gather; set it to off");
         return;
     }
-    const bool one_scale = p.scaling == Fp8Scaling::delayed || p.scaling == Fp8Scaling::tensorwise;
+    const bool one_scale = has_one_scale(p);
     found.need(p.fprop || p.dgrad || p.wgrad,
                "gemm.fprop.quantized, gemm.dgrad.quantized and gemm.wgrad.quantized are all off: "
                "no product is fp8; set gemm.scaling "
@@ -150,6 +150,9 @@ std::vector<std::string> problems(const Recipe& r) {
     need(r.scaler.init_scale >= rule.min_scale, "scaler.init_scale is below scaler.min_scale");
     need(rule.max_scale == 0.0 || r.scaler.init_scale <= rule.max_scale,
          "scaler.init_scale is above scaler.max_scale");
+    for (std::string& problem : layer_problems(r)) {
+        found.list.push_back(std::move(problem));
+    }
     return std::move(found.list);
 }
 

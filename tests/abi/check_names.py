@@ -14,7 +14,7 @@ NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "d
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
 MAKES = re.compile(r"_(create|open|wrap|import)(_|$)")
 # Verbs of functions that only give something out, other than get.
-TELLS = re.compile(r"_(describe|to_json|plan_memory\w*|split|export|clone)$")
+TELLS = re.compile(r"_(describe|to_json|plan_memory\w*|split|export|clone(_for_\w+)?)$")
 
 
 def noun_of(name):

@@ -43,7 +43,9 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     EXPECT_EQ(one.operand_format(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_FP8_E4M3);
     EXPECT_NE(one.describe().find("fp8"), std::string::npos);
     auto filtered = recipe.clone();
-    filtered.set(MP_RECIPE_GEMM_FILTER_NAMES, "lm_*");
+    filtered.set(MP_RECIPE_LAYERS, "lm_*");
+    EXPECT_EQ(filtered.for_layer("lm_head").get_string(MP_RECIPE_GEMM_SCALING), "none");
+    EXPECT_NE(filtered.for_layer("h0").get_string(MP_RECIPE_GEMM_SCALING), "none");
     const auto head = mp::Linear::create(context, filtered, 16, 32, weight, nullptr, 0, "lm_head");
     EXPECT_EQ(head.operand_format(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_BF16);
 }

@@ -69,9 +69,8 @@ TEST(Names, AreRefusedWhereTheyAreGiven) {
     mp_recipe* clone = nullptr;
     MP_OK(mp_recipe_clone(fp8, &clone));
     const Recipe own(clone);
-    MP_FAILS(mp_recipe_set_string(own, "gemm.filter.names", "h0.\xff"), MP_STATUS_INVALID_ARGUMENT,
-             "gemm.filter.names");
-    MP_OK(mp_recipe_set_string(own, "gemm.filter.names", "h0.\xc3\xa9*"));
+    MP_FAILS(mp_recipe_set_string(own, "layers", "h0.\xff"), MP_STATUS_INVALID_ARGUMENT, "layers");
+    MP_OK(mp_recipe_set_string(own, "layers", "h0.\xc3\xa9*"));
 }
 
 // Refused in the call, before a training that would lose it.

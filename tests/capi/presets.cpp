@@ -58,7 +58,7 @@ const Keys kFp32 = {
     {"gemm.filter.multiple_of", "16"},
     {"gemm.filter.first_last", "off"},
     {"gemm.filter.size", "none"},
-    {"gemm.filter.names", ""},
+    {"layers", ""},
     {"scaler.kind", "none"},
     {"scaler.init_scale", "65536"},
     {"scaler.growth_factor", "2"},

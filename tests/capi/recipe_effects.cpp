@@ -302,7 +302,7 @@ const Row kRows[] = {
     {"gemm.filter.multiple_of", R"("recipe": "fp8_current")", "16", "8", "odd"},
     {"gemm.filter.first_last", R"("recipe": "fp8_current")", R"("off")", R"("on")", "last"},
     {"gemm.filter.size", R"("recipe": "fp8_current")", R"("none")", R"("auto")", "y"},
-    {"gemm.filter.names", R"("recipe": "fp8_current")", R"("h*,lm_")", R"("h*,l?st*")", "last"},
+    {"layers", R"("recipe": "fp8_current")", R"("h*,lm_")", R"("h*,l?st*")", "last"},
     {"scaler.kind", R"("recipe": "fp16_mixed")", R"("static")", R"("dynamic")", "scale"},
     {"scaler.init_scale", R"("recipe": "fp16_mixed")", "65536", "1024", "scale"},
     {"scaler.growth_factor", R"("recipe": "fp16_mixed", "scaler.growth_interval": 2)", "2", "4",

@@ -129,7 +129,7 @@ TEST_F(RecipeJson, KeysHaveTheirFormerNamesToo) {
         {"fp8.filter.multiple_of", "gemm.filter.multiple_of"},
         {"fp8.filter.first_last", "gemm.filter.first_last"},
         {"fp8.filter.size", "gemm.filter.size"},
-        {"fp8.filter.names", "gemm.filter.names"},
+        {"fp8.filter.names", "layers"},
         {"fp8.fprop", "gemm.fprop.quantized"},
         {"fp8.dgrad", "gemm.dgrad.quantized"},
         {"fp8.wgrad", "gemm.wgrad.quantized"},
@@ -148,6 +148,9 @@ TEST_F(RecipeJson, KeysHaveTheirFormerNamesToo) {
     }
     MP_OK(from_json(context, (text + "}").c_str(), &raw));
     const Recipe read(raw);
+    MP_OK(mp_recipe_set_string(read, "gemm.filter.names", "a*,b")); // between the two
+    EXPECT_EQ(value_text(read, "layers"), "\"a*,b\"");
+    MP_OK(mp_recipe_set_string(read, "layers", ""));
     EXPECT_EQ(json_of(read), json_of(recipe));
     EXPECT_EQ(json_of(read).find("\"fp8.scaling\""), std::string::npos);
 }

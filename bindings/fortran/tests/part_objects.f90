@@ -76,6 +76,10 @@ contains
         call copy%clone_of(other)
         call copy%to_json(value)
         call expect(text == value, "a recipe through JSON")
+        call copy%set(MP_RECIPE_LAYERS, "lm_*: gemm.margin=2")
+        call other%of_layer(copy, "lm_head")
+        call other%get(MP_RECIPE_GEMM_MARGIN, whole)
+        call expect(whole == 2, "a recipe for a layer")
         open (newunit=unit, file=folder // "/recipe.json", access="stream", form="unformatted", status="replace")
         write (unit) text
         close (unit)

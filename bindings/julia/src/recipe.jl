@@ -92,6 +92,12 @@ validate(r::Recipe) = locked(() -> check(CAPI.mp_recipe_validate(r)), r)
 Base.copy(r::Recipe) =
     locked(() -> Recipe(made(out -> CAPI.mp_recipe_clone(r, out), CAPI.mp_recipe), r.kept[1], ReentrantLock()), r)
 
+"The recipe as a layer of this name has it: the rules of key \"layers\" resolved."
+for_layer(r::Recipe, name) =
+    locked(r) do
+        Recipe(made(out -> CAPI.mp_recipe_clone_for_layer(r, c_text(name), out), CAPI.mp_recipe), r.kept[1], ReentrantLock())
+    end
+
 "Whether something uses the recipe, so that it can no longer change."
 frozen(r::Recipe) = filled(box -> CAPI.mp_recipe_get_frozen(r, box), Int32(0)) != 0
 

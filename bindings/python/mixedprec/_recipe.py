@@ -183,6 +183,10 @@ class Recipe(Object):
         """A copy that can be changed."""
         return Recipe._made(self.context, "mp_recipe_clone", self)
 
+    def for_layer(self, name: str) -> Recipe:
+        """The recipe as a layer of this name has it: the rules of key "layers" resolved."""
+        return Recipe._made(self.context, "mp_recipe_clone_for_layer", self, name)
+
     @property
     def frozen(self) -> bool:
         """Whether something uses the recipe, so that it can no longer change."""

@@ -67,6 +67,9 @@ class Recipes(unittest.TestCase):
         with self.assertRaises(mp.BadStateError):
             recipe["scaler.kind"] = "static"
         copy = recipe.clone()
+        copy["layers"] = "lm_*: gemm.fprop.dtype=fp16"
+        self.assertEqual(copy.for_layer("lm_head")["gemm.fprop.dtype"], "fp16")
+        self.assertEqual(copy.for_layer("h0")["gemm.fprop.dtype"], "fp32")
         copy["scaler.kind"] = "static"
         self.assertEqual(recipe["scaler.kind"], "none")
 

@@ -58,8 +58,8 @@ typedef struct mp_linear_desc {
     uint32_t flags;       /* MP_LINEAR_* */
     int64_t in_features;  /* required, > 0 */
     int64_t out_features; /* required, > 0 */
-    /* What the model calls the layer, for the recipe's gemm.filter.names and for messages: 1 to 255 bytes of UTF-8, copied. NULL:
-     * it has no name. mp_linear_get_desc gives a string that lives as long as the layer. */
+    /* What the model calls the layer, for the recipe's key "layers" and for messages: 1 to 255 bytes of UTF-8, copied. NULL: it
+     * has no name. mp_linear_get_desc gives a string that lives as long as the layer. */
     const char* name;
 } mp_linear_desc;
 

@@ -232,6 +232,17 @@ MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
  * @since 0.2 */
 MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MUST_CHECK;
 
+/** The recipe as a layer of this name has it: the key "layers" resolved into the keys that it changes, and empty. To see what a
+ * layer will do, and to make its weight (mp_recipe_create_weight_codes). mp_linear_create takes the recipe itself.
+ * @param[in]  recipe  the recipe
+ * @param[in]  name    the layer's, as in mp_linear_desc.name
+ * @param[out] out     the new recipe, which can be changed
+ * @returns as mp_recipe_clone; MP_STATUS_INVALID_ARGUMENT (the name; a combination that this layer cannot have)
+ * @threads A for a frozen recipe, B before
+ * @since 0.2 */
+MP_API mp_status mp_recipe_clone_for_layer(const mp_recipe* recipe, const char* name,
+                                           mp_recipe** out) MP_MUST_CHECK;
+
 /** Whether something uses the recipe, so that it can no longer change.
  * @param[in]  recipe  the recipe
  * @param[out] frozen  1 when it cannot change, else 0

@@ -80,9 +80,13 @@
 #define MP_RECIPE_GEMM_FILTER_MULTIPLE_OF "gemm.filter.multiple_of" /* (int) */
 #define MP_RECIPE_GEMM_FILTER_FIRST_LAST "gemm.filter.first_last"   /* "on", "off" */
 #define MP_RECIPE_GEMM_FILTER_SIZE "gemm.filter.size"               /* "none", "auto" */
-/* Patterns of names, with commas: layers with such an mp_linear_desc.name stay in high precision. "*" stands for any
- * characters, "?" for one: "lm_head*,h0.*". "": none. */
-#define MP_RECIPE_GEMM_FILTER_NAMES "gemm.filter.names"
+/* Policy by layer: rules, with semicolons, for the layers whose mp_linear_desc.name fits one of a rule's patterns. "*" stands for
+ * any characters, "?" for one. Each says what differs there: gemm.*, fp8.format, or "recipe", all of these as a preset has them.
+ * A layer that fits several rules has the values of all, later ones over earlier. Patterns alone: high precision, as with
+ * gemm.scaling=none. "": no rule. At most 4,096 bytes.
+ *   "lm_head*,h0.*"
+ *   "lm_head*: recipe=fp32; *.attn.*: gemm.scaling=rowwise; *.experts.*: recipe=mxfp8, gemm.wgrad.quantized=off" */
+#define MP_RECIPE_LAYERS "layers"
 
 /* Loss scaling: kind "none", "static", "dynamic"; the rest see mp_scaler_desc. */
 #define MP_RECIPE_SCALER_KIND "scaler.kind"

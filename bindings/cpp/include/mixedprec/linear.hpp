@@ -57,7 +57,7 @@ class Linear : public Handle<mp_linear, mp_linear_destroy> {
     }
     ~Linear() { end_monitor(); }
 
-    /** Over the caller's weight [out, in] and bias [out] or nullptr, which are kept alive. The name is for gemm.filter.names. */
+    /** Over the caller's weight [out, in] and bias [out] or nullptr, which are kept alive. The name is for the recipe's rules. */
     static result<Linear> create(const Context& context, const Recipe& recipe,
                                  std::int64_t in_features, std::int64_t out_features,
                                  const Tensor& weight, TensorRef bias = {}, std::uint32_t flags = 0,

@@ -71,6 +71,10 @@ class Recipe : public Handle<mp_recipe, mp_recipe_destroy> {
     /** The error names every problem; advice is in note(). */
     result<void> validate() const { return call(mp_recipe_validate); }
     result<Recipe> clone() const { return make<Recipe>(mp_recipe_clone); }
+    /** The recipe as a layer of this name has it: the rules of key "layers" resolved. */
+    result<Recipe> for_layer(const char* name) const {
+        return make<Recipe>(mp_recipe_clone_for_layer, name);
+    }
     result<bool> frozen() const { return value<bool>(mp_recipe_get_frozen); }
 
     /** The weight that the recipe wants, from its values in fp32; without values zeros. */

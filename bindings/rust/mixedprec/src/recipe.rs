@@ -196,6 +196,13 @@ impl Recipe {
         Recipe::create(&self.context, |out| unsafe { sys::mp_recipe_clone(self.raw(), out) })
     }
 
+    /// The recipe as a layer of this name has it: the rules of key "layers" resolved.
+    pub fn for_layer(&self, name: &str) -> Result<Recipe> {
+        let name = c_string(name)?;
+        // SAFETY: the handle is alive, and the name is good for the call.
+        Recipe::create(&self.context, |out| unsafe { sys::mp_recipe_clone_for_layer(self.raw(), name.as_ptr(), out) })
+    }
+
     /// Sets a key that holds a word.
     pub fn set_text(&mut self, key: &str, value: &str) -> Result<()> {
         let (key, value) = (c_string(key)?, c_string(value)?);

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recipe/layer_rules.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+
+#include "recipe/keys.hpp"
+#include "status/status.hpp"
+
+namespace mp::recipe {
+namespace {
+
+// Whether a name fits a pattern: * stands for any characters, ? for one.
+bool fits_pattern(std::string_view pattern, std::string_view name) noexcept {
+    // Where a star was, and the part of the name that it stands for: it takes one more character at each failure.
+    std::size_t star = std::string_view::npos;
+    std::size_t taken = 0;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < name.size();) {
+        if (at < pattern.size() && pattern[at] == '*') {
+            star = at++;
+            taken = i;
+        } else if (at < pattern.size() && (pattern[at] == '?' || pattern[at] == name[i])) {
+            ++at;
+            ++i;
+        } else if (star != std::string_view::npos) {
+            at = star + 1;
+            i = ++taken;
+        } else {
+            return false;
+        }
+    }
+    return pattern.find_first_not_of('*', at) == std::string_view::npos;
+}
+
+std::string_view trimmed(std::string_view text) noexcept {
+    const std::size_t begin = text.find_first_not_of(' ');
+    return begin == std::string_view::npos
+               ? std::string_view()
+               : text.substr(begin, text.find_last_not_of(' ') - begin + 1);
+}
+
+// The parts between the separators, without the spaces around them.
+std::vector<std::string> parts_of(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (std::size_t begin = 0; begin <= text.size();) {
+        const std::size_t end = std::min(text.find(separator, begin), text.size());
+        parts.emplace_back(trimmed(text.substr(begin, end - begin)));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+// The first of the patterns that the name fits; empty where there is none.
+std::string fitting(const LayerRule& rule, const std::string& name) {
+    for (const std::string& pattern : parts_of(rule.patterns, ',')) {
+        if (!name.empty() && fits_pattern(pattern, name)) {
+            return pattern;
+        }
+    }
+    return {};
+}
+
+void set_by_text(Recipe& recipe, const Key& key, const std::string& text) {
+    if (key.type == KeyType::string) {
+        set_key(recipe, key, text);
+        return;
+    }
+    double number = 0.0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size()) {
+        fail(Code::invalid_argument, "recipe key '%s' is '%.64s'; it must be a number in %s",
+             key.name, text.c_str(), key.allowed);
+    }
+    const bool is_integer = text.find_first_not_of("0123456789") == std::string::npos;
+    set_key(recipe, key, number, is_integer ? KeyType::integer : KeyType::floating);
+}
+
+void set_values(Recipe& recipe, const LayerRule& rule) {
+    for (const auto& [name, text] : rule.values) {
+        if (name != "recipe") {
+            set_by_text(recipe, find_key(name), text);
+            continue;
+        }
+        const Recipe& preset = find_preset(text).recipe;
+        for (const Key& key : recipe_keys()) {
+            if (is_layer_key(key.name)) {
+                set_by_text(recipe, key, key_text(preset, key));
+            }
+        }
+    }
+}
+
+// Ranks gather those weights as codes that can be: not this layer's, where its weight has no one scale.
+void apply(Recipe& recipe, const LayerRule& rule) {
+    set_values(recipe, rule);
+    recipe.fp8.gather = recipe.fp8.gather && has_one_scale(recipe.fp8);
+}
+
+LayerRule parse_rule(std::string_view text) {
+    const std::size_t colon = std::min(text.find(':'), text.size());
+    LayerRule rule{std::string(trimmed(text.substr(0, colon))), {}};
+    for (const std::string& pattern : parts_of(rule.patterns, ',')) {
+        if (pattern.empty() || pattern.find('=') != std::string::npos) {
+            fail(Code::invalid_argument, "it must be patterns of names, then ':' and key=value");
+        }
+    }
+    if (colon == text.size()) {
+        rule.values.emplace_back("gemm.scaling", "none");
+        return rule;
+    }
+    for (const std::string& part : parts_of(text.substr(colon + 1), ',')) {
+        const std::size_t equals = std::min(part.find('='), part.size());
+        const std::string name = current_name(std::string(trimmed(part.substr(0, equals))));
+        if (equals == part.size()) {
+            fail(Code::invalid_argument, "'%.64s' is not key=value", part.c_str());
+        }
+        if (name != "recipe" && !is_layer_key(find_key(name).name)) {
+            fail(Code::invalid_argument,
+                 "'%.64s' is the same for all layers; rules may set recipe, fp8.format and gemm.*",
+                 name.c_str());
+        }
+        rule.values.emplace_back(name, trimmed(std::string_view(part).substr(equals + 1)));
+    }
+    Recipe
+        scratch; // the values alone; what they are together is judged with the recipe they are for
+    set_values(scratch, rule);
+    return rule;
+}
+
+} // namespace
+
+bool is_layer_key(const char* key) noexcept {
+    const std::string_view name = key;
+    return name.substr(0, 5) == "gemm." || name == "fp8.format";
+}
+
+std::vector<LayerRule> parse_layer_rules(const std::string& text) {
+    std::vector<LayerRule> rules;
+    if (trimmed(text).empty()) {
+        return rules;
+    }
+    for (const std::string& part : parts_of(text, ';')) {
+        try {
+            rules.push_back(parse_rule(part));
+        } catch (const Error& error) {
+            fail(error.status().code(), "recipe key 'layers', rule '%.64s': %s", part.c_str(),
+                 error.status().text());
+        }
+    }
+    return rules;
+}
+
+Recipe for_layer(const Recipe& recipe, const std::string& name) {
+    Recipe own = recipe;
+    own.layers.clear();
+    for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
+        if (!fitting(rule, name).empty()) {
+            apply(own, rule);
+        }
+    }
+    return own;
+}
+
+std::string fitting_patterns(const Recipe& recipe, const std::string& name) {
+    std::string all;
+    for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
+        const std::string pattern = fitting(rule, name);
+        all += (all.empty() || pattern.empty() ? "" : ",") + pattern;
+    }
+    return all;
+}
+
+// A layer may fit any of the rules before: one is refused where it can follow neither on the recipe nor on all of them.
+std::vector<std::string> layer_problems(const Recipe& recipe) {
+    std::vector<std::string> found;
+    if (recipe.layers.empty()) {
+        return found;
+    }
+    Recipe base = recipe;
+    base.layers.clear();
+    if (!problems(base).empty()) {
+        return found; // said already
+    }
+    Recipe after_all = base;
+    for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
+        Recipe alone = base;
+        apply(alone, rule);
+        apply(after_all, rule);
+        const std::vector<std::string> problems_alone = problems(alone);
+        if (!problems_alone.empty() && !problems(after_all).empty()) {
+            found.push_back("layers, '" + rule.patterns + "': " + problems_alone.front());
+        }
+    }
+    return found;
+}
+
+} // namespace mp::recipe

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The key "layers": policy by the names of layers, as ordered rules "patterns: key=value, key=value; patterns: ...".
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "recipe/recipe.hpp"
+
+namespace mp::recipe {
+
+struct LayerRule {
+    std::string patterns; // with commas; * stands for any characters, ? for one
+    // Names and texts, in order. "recipe" is a preset: all that it says of a layer. None: gemm.scaling is none.
+    std::vector<std::pair<std::string, std::string>> values;
+};
+
+// Whether a rule may set the key: what nothing but a layer reads.
+bool is_layer_key(const char* key) noexcept;
+// Throws invalid_argument or unknown_name, naming the rule.
+std::vector<LayerRule> parse_layer_rules(const std::string& text);
+// What a layer of this name has: the values of all rules that it fits, the later ones over the earlier, and no rules. A layer
+// without a name fits none.
+Recipe for_layer(const Recipe& recipe, const std::string& name);
+// The patterns that the name fits, with commas; empty where there are none.
+std::string fitting_patterns(const Recipe& recipe, const std::string& name);
+// Those rules that no layer could have.
+std::vector<std::string> layer_problems(const Recipe& recipe);
+
+} // namespace mp::recipe
