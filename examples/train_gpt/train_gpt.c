@@ -229,6 +229,7 @@ static void add_linear(Model* m, Linear* l, const char* name, int64_t out, int64
         add_param(m, full, l->bias, l->dbias, out, 0, 0.0, 0.0f);
     }
     mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+    desc.name = name; /* for the recipe's layers */
     desc.flags = flags;
     desc.in_features = in;
     desc.out_features = out;
@@ -940,5 +941,4 @@ int main(int argc, char** argv) {
     print_sample(&model, &text);
     destroy_model(&model);
     free(text.bytes);
-    return 0;
 }

@@ -3,7 +3,6 @@
 #include "network.hpp"
 
 #include <algorithm>
-#include <array>
 
 namespace train {
 
@@ -18,8 +17,10 @@ Array Network::make_input(const Array& first, int64_t cols) const {
                : make(rows_, cols);
 }
 
-Linear Network::make_linear(const Param& weight, const Param* bias, uint32_t flags) {
+Linear Network::make_linear(const std::string& name, const Param& weight, const Param* bias,
+                            uint32_t flags) {
     mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+    desc.name = name.c_str();
     desc.flags = flags | (inference_ ? MP_LINEAR_INFERENCE : 0) |
                  (cached_weights_ ? MP_LINEAR_CACHE_WEIGHT : 0);
     desc.in_features = weight.cols;
@@ -36,14 +37,16 @@ void Network::make_linears(int64_t index) {
     params_.gather_begin(index);
     params_.gather_wait(index);
     if (index == layers_) {
-        head_ = make_linear(params_.behind()[kHeadWeight], nullptr, MP_LINEAR_FIRST_OR_LAST);
+        head_ =
+            make_linear("head", params_.behind()[kHeadWeight], nullptr, MP_LINEAR_FIRST_OR_LAST);
     } else {
         Block& b = blocks_[size(index)];
         const Param* p = params_.block(index);
-        b.qkv = make_linear(p[kQkvWeight], &p[kQkvBias], 0);
-        b.proj = make_linear(p[kProjWeight], &p[kProjBias], 0);
-        b.fc = make_linear(p[kFcWeight], &p[kFcBias], 0);
-        b.fc2 = make_linear(p[kFc2Weight], &p[kFc2Bias], 0);
+        const std::string h = block_name(size(index));
+        b.qkv = make_linear(h + ".qkv", p[kQkvWeight], &p[kQkvBias], 0);
+        b.proj = make_linear(h + ".proj", p[kProjWeight], &p[kProjBias], 0);
+        b.fc = make_linear(h + ".fc", p[kFcWeight], &p[kFcBias], 0);
+        b.fc2 = make_linear(h + ".fc2", p[kFc2Weight], &p[kFc2Bias], 0);
     }
     params_.release(index);
 }
@@ -95,8 +98,9 @@ static AttentionShape attention_shape(const Options& o, int64_t batch) {
 Network::Network(Params& params, int64_t batch, bool inference)
     : params_(params), batch_(batch), context_(params.options.context), dim_(params.options.dim),
       layers_(params.options.layers), rows_(batch * context_), inference_(inference),
-      // Then every layer keeps a copy: of this type, or of fp8 codes.
-      shared_inputs_(recipe_string(params.recipe, MP_RECIPE_GEMM_WGRAD_DTYPE) != "fp32"),
+      // Then every layer keeps a copy: of this type, or of fp8 codes. Rules may leave one the caller's own.
+      shared_inputs_(recipe_string(params.recipe, MP_RECIPE_GEMM_WGRAD_DTYPE) != "fp32" &&
+                     recipe_string(params.recipe, MP_RECIPE_LAYERS).empty()),
       cached_weights_(!params.come_and_go() && (inference || params.options.accum > 1)),
       attention_(params.context, attention_shape(params.options, batch), !inference),
       blocks_(size(layers_)) {
@@ -118,12 +122,9 @@ Network::Network(Params& params, int64_t batch, bool inference)
 }
 
 std::string Network::linear_name(size_t index) const {
-    constexpr std::array kNames{".qkv", ".proj", ".fc", ".fc2"};
-    if (index + 1 == linears_.size()) {
-        return "head";
-    }
-    std::string name = block_name(index / 4); // of the layer's block
-    return name.append(kNames.at(index % 4));
+    mp_linear_desc desc = MP_LINEAR_DESC_INIT;
+    MP_CHECK(mp_linear_get_desc(linears_[index], &desc));
+    return desc.name;
 }
 
 std::vector<std::string> Network::scaling() const {

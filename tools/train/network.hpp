@@ -45,7 +45,8 @@ class Network {
     };
     [[nodiscard]] Array make(int64_t rows, int64_t cols = 0) const;
     [[nodiscard]] Array make_input(const Array& first, int64_t cols) const;
-    Linear make_linear(const Param& weight, const Param* bias, uint32_t flags);
+    Linear make_linear(const std::string& name, const Param& weight, const Param* bias,
+                       uint32_t flags);
     void make_linears(int64_t index);
     void make_block(int64_t index);
     void make_backward();

@@ -49,18 +49,29 @@ bool Params::is_in_recipe(const Param& p) const {
     return !matrices_only_ || (p.cols > 0 && !p.own_kernels);
 }
 
+// As the layer over this weight has it.
+Recipe Params::layer_recipe(const Param& p) const {
+    Recipe own;
+    const std::string layer = p.name.substr(0, p.name.rfind('.'));
+    MP_CHECK(mp_recipe_clone_for_layer(recipe, layer.c_str(), out(own)));
+    return own;
+}
+
 // Whether ranks gather it as the codes that its fp8 layer multiplies.
 bool Params::is_codes(const Param& p) const {
-    if (ranks.comm == nullptr || options.zero == 0 || p.cols == 0 || p.own_kernels ||
-        recipe_string(recipe, MP_RECIPE_WEIGHT_GATHER_CODES) != "on" ||
-        recipe_string(recipe, MP_RECIPE_GEMM_FILTER_SIZE) != "none") {
+    if (ranks.comm == nullptr || options.zero == 0 || p.cols == 0 || p.own_kernels) {
+        return false;
+    }
+    const Recipe own = layer_recipe(p);
+    if (recipe_string(own.get(), MP_RECIPE_WEIGHT_GATHER_CODES) != "on" ||
+        recipe_string(own.get(), MP_RECIPE_GEMM_FILTER_SIZE) != "none") {
         return false;
     }
     int64_t multiple = 0;
-    MP_CHECK(mp_recipe_get_int(recipe, MP_RECIPE_GEMM_FILTER_MULTIPLE_OF, &multiple));
+    MP_CHECK(mp_recipe_get_int(own.get(), MP_RECIPE_GEMM_FILTER_MULTIPLE_OF, &multiple));
     const bool is_last = p.name == list.back().name;
     return p.rows % multiple == 0 && p.cols % multiple == 0 &&
-           !(is_last && recipe_string(recipe, MP_RECIPE_GEMM_FILTER_FIRST_LAST) == "on");
+           !(is_last && recipe_string(own.get(), MP_RECIPE_GEMM_FILTER_FIRST_LAST) == "on");
 }
 
 // Group 0: matrices, with weight decay. Group 1: vectors, without.
@@ -92,7 +103,8 @@ void Params::create_optimizer() {
 
 void Params::add_to_optimizer(Param& p, const Array& initial) {
     const int32_t dtype = is_in_recipe(p) ? dtype_ : MP_DTYPE_FP32;
-    p.weight = is_codes(p) ? make_weight_codes(context, recipe, p.rows, p.cols, initial.floats())
+    p.weight = is_codes(p) ? make_weight_codes(context, layer_recipe(p).get(), p.rows, p.cols,
+                                               initial.floats())
                : scaled_ && is_in_recipe(p) ? make_scaled_array(context, dtype, p.rows, p.cols)
                                             : make_array(context, dtype, p.rows, p.cols);
     mp_tensor_desc weight = MP_TENSOR_DESC_INIT;

@@ -109,6 +109,7 @@ class Params {
     void create_on_ranks(const mp_optimizer_desc& desc);
     void add_to_optimizer(Param& p, const Array& initial);
     [[nodiscard]] bool is_in_recipe(const Param& p) const;
+    [[nodiscard]] Recipe layer_recipe(const Param& p) const;
     [[nodiscard]] bool is_codes(const Param& p) const;
     // What the library says of some of them, beforehand; null: not wanted.
     void plan(std::span<const Param> params, mp_memory_report* memory,
