@@ -62,16 +62,6 @@ bool is_cut_by_tensor(const mixedprec::Recipe& recipe, const Manifest& manifest)
     return scaled;
 }
 
-// A recipe whose layers are in fp8 whatever their size, name and place.
-mixedprec::Recipe without_filters(const mixedprec::Context& context, const std::string& text) {
-    // As the library writes it: a checkpoint of before calls these keys otherwise.
-    Json keys = Json::parse(mixedprec::Recipe::from_json(context, text).to_json());
-    for (auto key = keys.begin(); key != keys.end();) {
-        key = key.key().starts_with("gemm.filter.") ? keys.erase(key) : std::next(key);
-    }
-    return mixedprec::Recipe::from_json(context, keys.dump());
-}
-
 // What one rank loads into and saves: the objects that the manifest lists.
 class Training {
   public:
@@ -81,8 +71,6 @@ class Training {
         : context_(context), recipe_(recipe), scalars_(manifest),
           saved_recipe_(
               mixedprec::Recipe::from_json(context, manifest.json.at("recipe").get<std::string>())),
-          in_fp8_(without_filters(context, manifest.json.at("recipe").get<std::string>())),
-          in_fp32_(mixedprec::Recipe::from_json(context, R"({"recipe": "fp32"})")),
           converts_(converts), checkpoint_(mixedprec::Checkpoint::create(
                                    context, comm != nullptr ? comm->get() : nullptr, 0, progress)),
           optimizer_(make_optimizer(manifest, comm)) {
@@ -191,7 +179,7 @@ class Training {
                                      : recipe_.weight(context_, shape),
                                  options);
         } else if (state == "scaling") {
-            checkpoint_.add(name, layers_.emplace_back(layer_of(shape.at(0))));
+            checkpoint_.add(name, layers_.emplace_back(layer_of(name, shape.at(0))));
         } else if (state == "data") {
             std::vector<std::byte>& bytes = data_.emplace_back(size(shape.at(0)));
             checkpoint_.add_data(name, mixedprec::span<std::byte>(bytes));
@@ -205,17 +193,29 @@ class Training {
         return mixedprec::Linear::create(context_, recipe, 16, 16,
                                          recipe.weight(context_, {16, 16}));
     }
-    // A layer with a state of so many bytes. The saved one was in fp8 or, by a filter, not; of any size.
-    mixedprec::Linear layer_of(int64_t bytes) const {
-        mixedprec::Linear layer = layer_by(converts_ ? recipe_ : in_fp8_);
-        const bool fits = converts_ || layer.scaling().size() == size(bytes);
-        return fits ? std::move(layer) : layer_by(in_fp32_);
+    mixedprec::Linear delayed_layer(int64_t history_len) const {
+        auto recipe = mixedprec::Recipe::create(context_, "fp8_delayed");
+        recipe.set(MP_RECIPE_GEMM_AMAX_HISTORY_LEN, history_len);
+        return layer_by(recipe);
+    }
+    // A layer with a state of so many bytes: without delayed scales, or with a history of that length.
+    mixedprec::Linear layer_of(const std::string& name, int64_t bytes) const {
+        if (converts_) {
+            return layer_by(recipe_.for_layer(name.c_str()));
+        }
+        mixedprec::Linear layer = layer_by(mixedprec::Recipe::create(context_, "fp32"));
+        if (layer.scaling().size() == size(bytes)) {
+            return layer;
+        }
+        const auto one = static_cast<int64_t>(delayed_layer(1).scaling().size());
+        const auto two = static_cast<int64_t>(delayed_layer(2).scaling().size());
+        return delayed_layer(1 + (bytes - one) / (two - one));
     }
 
     const mixedprec::Context& context_;
     const mixedprec::Recipe& recipe_;
     Scalars scalars_;
-    mixedprec::Recipe saved_recipe_, in_fp8_, in_fp32_; // the last two of layers
+    mixedprec::Recipe saved_recipe_;
     bool converts_;
     bool gathers_codes_ = false;
     std::deque<std::vector<std::byte>> data_;
