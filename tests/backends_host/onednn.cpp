@@ -137,6 +137,10 @@ class Interruptions {
         stack_ = static_cast<char*>(lowest);
         stack_end_ = stack_ + bytes;
         on_stack_ = elsewhere_ = 0;
+        sigset_t alarm;
+        (void)sigemptyset(&alarm);
+        (void)sigaddset(&alarm, SIGALRM);
+        EXPECT_EQ(pthread_sigmask(SIG_UNBLOCK, &alarm, nullptr), 0);
         struct sigaction action {};
         action.sa_handler = note;
         action.sa_flags = SA_RESTART;
@@ -158,8 +162,7 @@ class Interruptions {
         EXPECT_EQ(setitimer(ITIMER_REAL, &every, nullptr), 0);
     }
     static void note(int /*number*/) {
-        const char here = 0;
-        const char* const frame = &here;
+        const char* const frame = static_cast<char*>(__builtin_frame_address(0));
         (frame >= stack_ && frame < stack_end_ ? on_stack_ : elsewhere_) += 1;
     }
 
