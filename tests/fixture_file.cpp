@@ -68,6 +68,14 @@ const FixtureArray& FixtureFile::array(const std::string& name) const {
     return found->second;
 }
 
+const std::string& FixtureFile::fact(const std::string& name) const {
+    const auto found = facts_.find(name);
+    if (found == facts_.end()) {
+        throw std::out_of_range("the fixture has no fact " + name);
+    }
+    return found->second;
+}
+
 std::vector<std::pair<std::string, std::string>> FixtureFile::facts(const std::string& kind) const {
     const std::string prefix = kind + " ";
     std::vector<std::pair<std::string, std::string>> found;

@@ -23,11 +23,11 @@ class FixtureFile {
     // `name`: without folder and ending. Throws std::runtime_error where it cannot be read.
     explicit FixtureFile(const std::string& name);
 
-    // Throws std::out_of_range where there is no such array.
+    // Throw std::out_of_range, with the name, where there is none.
     [[nodiscard]] const FixtureArray& array(const std::string& name) const;
     [[nodiscard]] bool has(const std::string& name) const { return arrays_.count(name) != 0; }
     // What is no array, by its name, and in the order of the file: those whose names begin with `kind` and a space, without it.
-    [[nodiscard]] const std::string& fact(const std::string& name) const { return facts_.at(name); }
+    [[nodiscard]] const std::string& fact(const std::string& name) const;
     [[nodiscard]] std::vector<std::pair<std::string, std::string>>
     facts(const std::string& kind) const;
 

@@ -279,15 +279,20 @@ TEST_F(LayerOracles, CodesAreTheOraclesAndResultsTheirProducts) {
 // Every recipe is among the cases, and none lost its steps.
 TEST_F(LayerOracles, AllAreThere) {
     std::map<std::string, int> steps;
+    std::size_t theirs = 0;
     for (const LayerCase& layer : fixture().layers) {
         const std::size_t begin = layer.recipe.find(": \"") + 3;
         steps[layer.recipe.substr(begin, layer.recipe.find('"', begin) - begin)] +=
             static_cast<int>(layer.steps.size());
+        for (const Step& step : layer.steps) {
+            theirs += step.theirs.size();
+        }
     }
     const std::map<std::string, int> expected = {{"fp8_current", 6},       {"fp8_rowwise", 3},
                                                  {"fp8_rowwise_gw_hp", 3}, {"mxfp8", 3},
                                                  {"fp8_block", 3},         {"fp8_delayed", 28}};
     EXPECT_EQ(steps, expected);
+    EXPECT_EQ(theirs, 48U);
     EXPECT_EQ(fixture().nvfp4.size(), 6U);
 }
 

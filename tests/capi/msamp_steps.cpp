@@ -155,6 +155,17 @@ struct MsampSteps : ::testing::Test {
 TEST_F(MsampSteps, HaveTheBitsOfItsFormulas) {
     const std::vector<Level> levels = read_levels();
     ASSERT_EQ(levels.size(), 3U);
+    std::size_t states = 0;
+    for (const Level& level : levels) {
+        for (const Step& step : level.steps) {
+            for (const auto& [tensor, kept] : step.states) {
+                states += kept.size();
+            }
+        }
+    }
+    ASSERT_EQ(
+        states,
+        650U); // three levels, ten steps, five tensors: four each, and the masters of one level
     for (const char* backend : kHostBackends) {
         context = make_context(0, backend);
         for (const Level& level : levels) {
