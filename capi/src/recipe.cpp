@@ -136,9 +136,7 @@ mp_status mp_recipe_clone_for_layer(const mp_recipe* recipe, const char* name, m
         output(out);
         const RecipeObject& object = *object_of(recipe, "recipe");
         system::check_name("name", required(name, "name"));
-        const recipe::Recipe own = recipe::for_layer(object.recipe, name);
-        recipe::check_recipe(own);
-        *out = make_recipe({own, object.name, object.reason});
+        *out = make_recipe({recipe::for_layer(object.recipe, name), object.name, object.reason});
     });
 }
 

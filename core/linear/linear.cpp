@@ -19,7 +19,6 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
       layer_rules_(recipe::fitting_patterns(recipe, options.name)), options_(options),
       weight_(std::move(weight)), bias_(std::move(bias)) {
     always_counts_ = options_.with_stats;
-    recipe::check_recipe(recipe_);
     if (options_.in_features <= 0 || options_.out_features <= 0) {
         fail(Code::invalid_shape,
              "linear: in_features is %lld and out_features is %lld; both must be positive",
@@ -286,7 +285,7 @@ std::string Linear::describe() const {
     if (!layer_rules_.empty()) {
         text += "; by the recipe's layers '" + layer_rules_ + "'";
     }
-    if (recipe_.fp8.is_used()) {
+    if (recipe_.fp8.is_used() || !layer_rules_.empty()) {
         text += is_fp8() ? "; fp8" : "; in high precision: " + high_precision_reason_;
     }
     for (const recipe::GemmRole role : {recipe::GemmRole::fprop, recipe::GemmRole::dgrad}) {

@@ -17,17 +17,21 @@ namespace {
 
 constexpr std::size_t kMostRuleBytes = 4096;
 
-// Whether `value` is one of "a|b|c"; or rules for layers without a character that no name has.
-bool is_allowed(const char* allowed, const std::string& value) {
-    if (allowed == kLayerRules) {
-        const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
-        const bool is_text = value.size() <= kMostRuleBytes && system::is_utf8(value) &&
-                             std::none_of(value.begin(), value.end(), is_control);
-        if (is_text) {
-            (void)parse_layer_rules(value); // says what is wrong
-        }
-        return is_text;
+// Throws with what is wrong.
+void check_rules(const std::string& value) {
+    const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+    if (value.size() > kMostRuleBytes) {
+        fail(Code::invalid_argument, "recipe key 'layers' has %zu bytes; at most %zu are read",
+             value.size(), kMostRuleBytes);
     }
+    if (!system::is_utf8(value) || std::any_of(value.begin(), value.end(), is_control)) {
+        fail(Code::invalid_argument, "recipe key 'layers' is not UTF-8 of one line without tabs");
+    }
+    (void)parse_layer_rules(value);
+}
+
+// Whether `value` is one of "a|b|c".
+bool is_allowed(const char* allowed, const std::string& value) {
     const std::string list = std::string("|") + allowed + "|";
     return value.find('|') == std::string::npos && !value.empty() &&
            list.find("|" + value + "|") != std::string::npos;
@@ -103,7 +107,9 @@ void set_key(Recipe& recipe, const Key& key, const std::string& value) {
         fail(Code::invalid_argument, "recipe key '%s' holds %s (%s), not the string \"%.64s\"",
              key.name, type_name(key.type), key.allowed, value.c_str());
     }
-    if (!is_allowed(key.allowed, value)) {
+    if (key.allowed == kLayerRules) {
+        check_rules(value);
+    } else if (!is_allowed(key.allowed, value)) {
         fail(Code::invalid_argument, "recipe key '%s' is \"%.64s\"; it must be one of %s", key.name,
              value.c_str(), key.allowed);
     }

@@ -11,7 +11,12 @@
 namespace mp::recipe {
 namespace {
 
-// Whether a name fits a pattern: * stands for any characters, ? for one.
+// Whether a byte is not the first of a character.
+constexpr bool is_inside(char byte) noexcept {
+    return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+}
+
+// Whether a name fits a pattern: * stands for any characters, ? for one, of UTF-8.
 bool fits_pattern(std::string_view pattern, std::string_view name) noexcept {
     // Where a star was, and the part of the name that it stands for: it takes one more character at each failure.
     std::size_t star = std::string_view::npos;
@@ -22,8 +27,10 @@ bool fits_pattern(std::string_view pattern, std::string_view name) noexcept {
             star = at++;
             taken = i;
         } else if (at < pattern.size() && (pattern[at] == '?' || pattern[at] == name[i])) {
+            for (++i; pattern[at] == '?' && i < name.size() && is_inside(name[i]);) {
+                ++i;
+            }
             ++at;
-            ++i;
         } else if (star != std::string_view::npos) {
             at = star + 1;
             i = ++taken;
@@ -92,12 +99,6 @@ void set_values(Recipe& recipe, const LayerRule& rule) {
     }
 }
 
-// Ranks gather those weights as codes that can be: not this layer's, where its weight has no one scale.
-void apply(Recipe& recipe, const LayerRule& rule) {
-    set_values(recipe, rule);
-    recipe.fp8.gather = recipe.fp8.gather && has_one_scale(recipe.fp8);
-}
-
 LayerRule parse_rule(std::string_view text) {
     const std::size_t colon = std::min(text.find(':'), text.size());
     LayerRule rule{std::string(trimmed(text.substr(0, colon))), {}};
@@ -157,8 +158,20 @@ Recipe for_layer(const Recipe& recipe, const std::string& name) {
     own.layers.clear();
     for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
         if (!fitting(rule, name).empty()) {
-            apply(own, rule);
+            set_values(own, rule);
         }
+    }
+    // Ranks gather those weights as codes that can be: not this one, where it has no one scale.
+    own.fp8.gather = own.fp8.gather && (recipe.layers.empty() || has_one_scale(own.fp8));
+    try {
+        check_recipe(own);
+    } catch (const Error& error) {
+        const std::string patterns = fitting_patterns(recipe, name);
+        if (patterns.empty()) {
+            throw;
+        }
+        fail(error.status().code(), "layer '%s', by the rules '%s' of the recipe's layers: %s",
+             name.c_str(), patterns.c_str(), error.status().text());
     }
     return own;
 }
@@ -170,30 +183,6 @@ std::string fitting_patterns(const Recipe& recipe, const std::string& name) {
         all += (all.empty() || pattern.empty() ? "" : ",") + pattern;
     }
     return all;
-}
-
-// A layer may fit any of the rules before: one is refused where it can follow neither on the recipe nor on all of them.
-std::vector<std::string> layer_problems(const Recipe& recipe) {
-    std::vector<std::string> found;
-    if (recipe.layers.empty()) {
-        return found;
-    }
-    Recipe base = recipe;
-    base.layers.clear();
-    if (!problems(base).empty()) {
-        return found; // said already
-    }
-    Recipe after_all = base;
-    for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
-        Recipe alone = base;
-        apply(alone, rule);
-        apply(after_all, rule);
-        const std::vector<std::string> problems_alone = problems(alone);
-        if (!problems_alone.empty() && !problems(after_all).empty()) {
-            found.push_back("layers, '" + rule.patterns + "': " + problems_alone.front());
-        }
-    }
-    return found;
 }
 
 } // namespace mp::recipe

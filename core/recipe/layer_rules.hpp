@@ -21,11 +21,9 @@ bool is_layer_key(const char* key) noexcept;
 // Throws invalid_argument or unknown_name, naming the rule.
 std::vector<LayerRule> parse_layer_rules(const std::string& text);
 // What a layer of this name has: the values of all rules that it fits, the later ones over the earlier, and no rules. A layer
-// without a name fits none.
+// without a name fits none. Throws invalid_argument where they cannot be together.
 Recipe for_layer(const Recipe& recipe, const std::string& name);
 // The patterns that the name fits, with commas; empty where there are none.
 std::string fitting_patterns(const Recipe& recipe, const std::string& name);
-// Those rules that no layer could have.
-std::vector<std::string> layer_problems(const Recipe& recipe);
 
 } // namespace mp::recipe

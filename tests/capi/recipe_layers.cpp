@@ -144,7 +144,7 @@ TEST_F(RecipeLayers, LaterRulesGoOverEarlierOnes) {
     mp_linear_desc desc = linear_desc(32, 32);
     desc.name = "ab";
     const Linear linear = make_linear(context, recipe, desc, weight);
-    EXPECT_NE(description_of(linear).find("layers '*,a*,ab'"), Text::npos)
+    EXPECT_NE(description_of(linear).find("layers '*,a*,ab'; in high precision"), Text::npos)
         << description_of(linear);
 }
 
@@ -163,6 +163,8 @@ TEST_F(RecipeLayers, PatternsOfNames) {
          {"lm_hea", "xlm_head", "h0.12", "h0.", "router", "h1.router2", "aXcXb", "ab"}) {
         EXPECT_FALSE(fits(patterns, name)) << name;
     }
+    EXPECT_TRUE(fits("h?", "h\xc3\xa9") && fits("*??", "h\xe2\x82\xac")); // of UTF-8
+    EXPECT_FALSE(fits("h??", "h\xc3\xa9") || fits("*??", "\xe2\x82\xac"));
     EXPECT_TRUE(fits("?", "x") && fits("**", "x") && !fits("", "x") && !fits("??", "x"));
 }
 
@@ -190,9 +192,9 @@ TEST_F(RecipeLayers, RulesThatSayNothingAreRefused) {
         {"a: gemm.margin=21", MP_STATUS_INVALID_ARGUMENT, "0..20"},
         {"a: gemm.amax_epsilon=nan", MP_STATUS_INVALID_ARGUMENT, "gemm.amax_epsilon"},
         {"b; a: gemm.scaling=rows", MP_STATUS_INVALID_ARGUMENT, "rule 'a: gemm.scaling=rows'"},
-        {"a\n", MP_STATUS_INVALID_ARGUMENT, "layers"},
-        {"a\xff", MP_STATUS_INVALID_ARGUMENT, "layers"},
-        {Text(4097, 'a'), MP_STATUS_INVALID_ARGUMENT, "layers"},
+        {"a\n", MP_STATUS_INVALID_ARGUMENT, "'layers' is not UTF-8 of one line"},
+        {"a\xff", MP_STATUS_INVALID_ARGUMENT, "'layers' is not UTF-8 of one line"},
+        {Text(4097, 'a'), MP_STATUS_INVALID_ARGUMENT, "4097 bytes; at most 4096"},
     };
     const Recipe recipe = with_layers(context, "fp8_current", "kept");
     for (const auto& row : rows) {
@@ -205,21 +207,33 @@ TEST_F(RecipeLayers, RulesThatSayNothingAreRefused) {
     EXPECT_EQ(raw, nullptr);
 }
 
-// What a rule makes of the recipe is judged with it, or where it follows on others.
-TEST_F(RecipeLayers, CombinationsAreJudged) {
-    const Recipe alone = with_layers(context, "bf16_mixed", "a: gemm.scaling=mx");
-    MP_FAILS(mp_recipe_validate(alone), MP_STATUS_INVALID_ARGUMENT, "layers, 'a'", "mx_rceil");
+// What rules make of the recipe is judged where a layer has them: alone a rule may be what no layer has.
+TEST_F(RecipeLayers, CombinationsAreJudgedByLayer) {
+    const Recipe recipe =
+        with_layers(context, "fp8_delayed",
+                    "a*: recipe=mxfp8; b*: recipe=fp8_block; ?1: gemm.scale_rule=mx_floor");
+    EXPECT_GE(mp_recipe_validate(recipe), 0) << mp_last_error_message();
     const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {32, 32});
     mp_linear_desc desc = linear_desc(32, 32);
-    mp_linear* linear = nullptr;
-    for (const char* name : {"a", "b"}) {
+    for (const char* name : {"a", "a1", "b", "c"}) {
         desc.name = name;
-        MP_FAILS(mp_linear_create(context, alone, &desc, weight, nullptr, &linear),
-                 MP_STATUS_INVALID_ARGUMENT, "mx_rceil");
+        const Linear good = make_linear(context, recipe, desc, weight);
     }
-    const Recipe after =
-        with_layers(context, "bf16_mixed", "*: recipe=mxfp8; a: gemm.scale_rule=mx_floor");
-    EXPECT_GE(mp_recipe_validate(after), 0) << mp_last_error_message();
-    desc.name = "a";
-    const Linear good = make_linear(context, after, desc, weight);
+    desc.name = "b1";
+    mp_linear* linear = nullptr;
+    mp_recipe* clone = nullptr;
+    MP_FAILS(mp_linear_create(context, recipe, &desc, weight, nullptr, &linear),
+             MP_STATUS_INVALID_ARGUMENT, "layer 'b1'", "'b*,?1'", "gemm.scaling is not mx");
+    MP_FAILS(mp_recipe_clone_for_layer(recipe, "b1", &clone), MP_STATUS_INVALID_ARGUMENT,
+             "layer 'b1'");
+    EXPECT_TRUE(linear == nullptr && clone == nullptr);
+}
+
+// Codes on the wire are those of weights that have them, whatever rules said on the way.
+TEST_F(RecipeLayers, CodesAreGatheredWhereTheyAre) {
+    const Recipe recipe =
+        with_layers(context, "fp8_current", "*: recipe=bf16_mixed; h*: recipe=fp8_delayed");
+    MP_OK(mp_recipe_set_string(recipe, MP_RECIPE_WEIGHT_GATHER_CODES, "on"));
+    EXPECT_EQ(text_of(for_layer(recipe, "h1"), MP_RECIPE_WEIGHT_GATHER_CODES), "on");
+    EXPECT_EQ(text_of(for_layer(recipe, "lm"), MP_RECIPE_WEIGHT_GATHER_CODES), "off");
 }

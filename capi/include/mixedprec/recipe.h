@@ -40,7 +40,7 @@ typedef struct mp_recipe_key_desc {
     uint32_t struct_size;   /* sizeof(mp_recipe_key_desc), set by the caller */
     int32_t type;           /* MP_RECIPE_TYPE_* */
     const char* name;       /* the key; all strings here are static */
-    const char* allowed;    /* strings: "a|b|c"; numbers: "min..max" */
+    const char* allowed;    /* strings: "a|b|c", or what they hold; numbers: "min..max" */
     const char* text;       /* what it means, one line */
     const char* fp32_value; /* its value in the fp32 preset */
 } mp_recipe_key_desc;
@@ -128,7 +128,7 @@ MP_API void mp_recipe_destroy(mp_recipe* recipe);
  * @param[in] key     a key of recipe_keys.h
  * @param[in] value   one of its allowed values
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME (with the
- *          nearest keys); MP_STATUS_INVALID_ARGUMENT (type, value); MP_STATUS_BAD_STATE (frozen)
+ *          nearest keys; also in a rule of "layers"); MP_STATUS_INVALID_ARGUMENT (type, value); MP_STATUS_BAD_STATE (frozen)
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_recipe_set_string(mp_recipe* recipe, const char* key, const char* value);
@@ -233,7 +233,8 @@ MP_API mp_status mp_recipe_validate(const mp_recipe* recipe);
 MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MUST_CHECK;
 
 /** The recipe as a layer of this name has it: the key "layers" resolved into the keys that it changes, and empty. To see what a
- * layer will do, and to make its weight (mp_recipe_create_weight_codes). mp_linear_create takes the recipe itself.
+ * layer will do, and to make its weight (mp_recipe_create_weight_codes): weight.gather.codes is off where the layer has no such
+ * codes. mp_linear_create takes the recipe itself.
  * @param[in]  recipe  the recipe
  * @param[in]  name    the layer's, as in mp_linear_desc.name
  * @param[out] out     the new recipe, which can be changed
