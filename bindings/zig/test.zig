@@ -65,6 +65,13 @@ test "recipes" {
     const again = try copy.toJson(std.testing.allocator);
     defer std.testing.allocator.free(again);
     try std.testing.expectEqualStrings(json, again);
+    try copy.set("layers", "lm_*: gemm.margin=3");
+    const head = try copy.forLayer("lm_head");
+    defer head.deinit();
+    const of_head = try head.toJson(std.testing.allocator);
+    defer std.testing.allocator.free(of_head);
+    try std.testing.expect(std.mem.indexOf(u8, of_head, "\"gemm.margin\": 3") != null);
+    try expectError(error.InvalidArgument, copy.forLayer(""));
     try expectError(error.ParseError, mp.Recipe.fromJson(context, "{"));
 }
 
