@@ -69,6 +69,11 @@ std::string fitting(const LayerRule& rule, const std::string& name) {
     return {};
 }
 
+// Whether a rule may set the key: what nothing but a layer reads.
+bool is_layer_key(std::string_view name) noexcept {
+    return name.substr(0, 5) == "gemm." || name == "fp8.format";
+}
+
 void set_by_text(Recipe& recipe, const Key& key, const std::string& text) {
     if (key.type == KeyType::string) {
         set_key(recipe, key, text);
@@ -124,18 +129,13 @@ LayerRule parse_rule(std::string_view text) {
         }
         rule.values.emplace_back(name, trimmed(std::string_view(part).substr(equals + 1)));
     }
-    Recipe
-        scratch; // the values alone; what they are together is judged with the recipe they are for
+    // The values alone: what they are together is judged with the recipe that they are for.
+    Recipe scratch;
     set_values(scratch, rule);
     return rule;
 }
 
 } // namespace
-
-bool is_layer_key(const char* key) noexcept {
-    const std::string_view name = key;
-    return name.substr(0, 5) == "gemm." || name == "fp8.format";
-}
 
 std::vector<LayerRule> parse_layer_rules(const std::string& text) {
     std::vector<LayerRule> rules;

@@ -12,13 +12,11 @@ namespace mp::recipe {
 
 struct LayerRule {
     std::string patterns; // with commas; * stands for any characters, ? for one
-    // Names and texts, in order. "recipe" is a preset: all that it says of a layer. None: gemm.scaling is none.
+    // Names and texts, in order. "recipe" is a preset: all that it says of a layer.
     std::vector<std::pair<std::string, std::string>> values;
 };
 
-// Whether a rule may set the key: what nothing but a layer reads.
-bool is_layer_key(const char* key) noexcept;
-// Throws invalid_argument or unknown_name, naming the rule.
+// Patterns alone are a rule with gemm.scaling none. Throws invalid_argument or unknown_name, naming the rule.
 std::vector<LayerRule> parse_layer_rules(const std::string& text);
 // What a layer of this name has: the values of all rules that it fits, the later ones over the earlier, and no rules. A layer
 // without a name fits none. Throws invalid_argument where they cannot be together.
