@@ -94,7 +94,7 @@ mp_status mp_optimizer_get_grad_norm_tensor(mp_optimizer* optimizer, mp_tensor**
     return boundary([&] {
         output(out);
         const std::shared_ptr<OptimizerObject> owner = object_of(optimizer, "optimizer");
-        *out = device_number(owner->context(), owner, &owner->device_state()->norm);
+        *out = device_number(owner->context(), owner, &owner->tables().memory().state()->norm);
     });
 }
 
@@ -102,7 +102,7 @@ mp_status mp_optimizer_get_found_inf_tensor(mp_optimizer* optimizer, mp_tensor**
     return boundary([&] {
         output(out);
         const std::shared_ptr<OptimizerObject> owner = object_of(optimizer, "optimizer");
-        *out = device_number(owner->context(), owner, &owner->device_state()->found_inf);
+        *out = device_number(owner->context(), owner, &owner->tables().memory().state()->found_inf);
     });
 }
 
@@ -190,18 +190,19 @@ mp_status mp_optimizer_get_stats(mp_optimizer* optimizer, mp_queue* queue,
                                  mp_optimizer_stats* stats) {
     return boundary([&] {
         const optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        write_stats(object.read_state(stream_of(queue, *object.context())), stats);
+        write_stats(object.tables().read_state(stream_of(queue, *object.context())), stats);
     });
 }
 
 mp_status mp_optimizer_get_desc(const mp_optimizer* optimizer, mp_optimizer_desc* desc) {
     return boundary([&] {
-        const optim::OptimizerOptions& options = object_of(optimizer, "optimizer")->options();
+        const std::shared_ptr<OptimizerObject> object = object_of(optimizer, "optimizer");
+        const optim::OptimizerOptions& options = object->options();
         mp_optimizer_desc result{};
         result.flags = (options.check_finite ? MP_OPTIMIZER_CHECK_FINITE : 0U) |
                        (options.zero_grad ? MP_OPTIMIZER_ZERO_GRAD : 0U) |
                        (options.offload ? MP_OPTIMIZER_OFFLOAD : 0U);
-        result.seed = options.seed;
+        result.seed = object->tables().seed();
         result.max_grad_norm = options.max_grad_norm;
         write_struct(desc, result, "desc");
     });
@@ -303,7 +304,7 @@ mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int
 mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.set_step(stream_of(queue, *object.context()), step);
+        object.tables().set_step(stream_of(queue, *object.context()), step);
     });
 }
 
@@ -312,7 +313,7 @@ mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* queue, 
     return boundary([&] {
         const optim::Optimizer& object = *object_of(optimizer, "optimizer");
         (void)required(step, "step");
-        *step = object.group_step(stream_of(queue, *object.context()), group);
+        *step = object.tables().group_step(stream_of(queue, *object.context()), group);
     });
 }
 
@@ -320,7 +321,7 @@ mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue, 
                                       int64_t step) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.set_group_step(stream_of(queue, *object.context()), group, step);
+        object.tables().set_group_step(stream_of(queue, *object.context()), group, step);
     });
 }
 

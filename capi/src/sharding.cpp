@@ -118,7 +118,7 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
 
 // For calls that have nothing to do where nobody shares; null then.
 shard::Sharding* sharding_if_any(const optim::Optimizer& optimizer) {
-    return optimizer.is_sharded() ? &sharding_of(optimizer) : nullptr;
+    return optimizer.options().is_sharded() ? &sharding_of(optimizer) : nullptr;
 }
 
 std::span<const int32_t> checked_indices(const optim::Optimizer& optimizer, const int32_t* indices,
@@ -169,7 +169,7 @@ mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* recipe,
 mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue) {
     return boundary([&] {
         optim::Optimizer& object = optimizer_of(optimizer);
-        if (!object.is_sharded()) {
+        if (!object.options().is_sharded()) {
             fail(Code::bad_state,
                  "optimizer: no ranks share it; make it with mp_optimizer_create_sharded");
         }
@@ -265,17 +265,19 @@ mp_status mp_optimizer_get_grad_mu(const mp_optimizer* optimizer, int32_t index,
         const optim::Optimizer& object = optimizer_of(optimizer);
         (void)required(mu, "mu");
         (void)sharding_of(object);
-        *mu = object.grad_mu(checked_index(object, index));
+        *mu = object.grad_scales().mu(checked_index(object, index));
     });
 }
 
 mp_status mp_optimizer_get_traffic(const mp_optimizer* optimizer, mp_comm_traffic* traffic) {
     return boundary([&] {
         const optim::Optimizer& object = optimizer_of(optimizer);
-        if (!object.is_sharded()) {
+        if (!object.options().is_sharded()) {
             fail(Code::bad_state, "optimizer: no ranks share it");
         }
-        write_traffic(object.traffic(), traffic);
+        write_traffic(object.sharding() != nullptr ? object.sharding()->groups().traffic()
+                                                   : object.options().sharding.comm->traffic(),
+                      traffic);
     });
 }
 

@@ -13,7 +13,7 @@ mp_status mp_optimizer_set_guard(mp_optimizer* optimizer, mp_queue* queue,
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
         Stream& stream = stream_of(queue, *object.context());
         if (desc == nullptr) {
-            object.set_guard(stream, {});
+            object.guard().set(stream, {});
             return;
         }
         const auto source = read_struct(desc, "desc");
@@ -21,7 +21,7 @@ mp_status mp_optimizer_set_guard(mp_optimizer* optimizer, mp_queue* queue,
         options.window = source.window != 0 ? source.window : options.window;
         options.max_grad_norm_z = source.max_grad_norm_z;
         options.max_loss_z = source.max_loss_z;
-        object.set_guard(stream, options);
+        object.guard().set(stream, options);
     });
 }
 
@@ -37,13 +37,13 @@ mp_status mp_optimizer_get_guard(const mp_optimizer* optimizer, mp_guard_desc* d
 }
 
 mp_status mp_optimizer_set_loss(mp_optimizer* optimizer, double loss) {
-    return boundary([&] { object_of(optimizer, "optimizer")->set_loss(loss); });
+    return boundary([&] { object_of(optimizer, "optimizer")->guard().set_loss(loss); });
 }
 
 mp_status mp_optimizer_set_history(mp_optimizer* optimizer, int32_t steps, const char* path) {
     return boundary([&] {
-        object_of(optimizer, "optimizer")
-            ->set_history(optim::StepHistory(steps, path != nullptr ? path : ""));
+        object_of(optimizer, "optimizer")->history() =
+            optim::StepHistory(steps, path != nullptr ? path : "");
     });
 }
 

@@ -4,6 +4,7 @@
 
 #include "checkpoint/saved_numbers.hpp"
 #include "checkpoint/stateful.hpp"
+#include "optim/saved_counts.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -27,7 +28,7 @@ class StatefulOptimizer final : public Stateful {
                 catalog.entries.push_back(entry_of(name_of(i), saved));
             }
         }
-        const optim::OptimizerCounts counts = optimizer_->counts(stream());
+        const optim::OptimizerCounts counts = optim::saved_counts(stream(), *optimizer_);
         add_scalars(catalog, counts);
         add_groups(catalog, counts);
         catalog.recipe = recipe::recipe_to_json(optimizer_->recipe(),
@@ -38,10 +39,10 @@ class StatefulOptimizer final : public Stateful {
     }
 
     void prepare(const Loaded& loaded) override {
-        restored_ = optimizer_->prepare_restore(stream(), counts_of(loaded.manifest()));
+        restored_ = optim::prepare_restore(stream(), *optimizer_, counts_of(loaded.manifest()));
     }
 
-    void apply() override { optimizer_->restore(stream(), std::move(restored_)); }
+    void apply() override { optim::restore_counts(stream(), *optimizer_, std::move(restored_)); }
 
     void add_weights(Catalog& catalog) override {
         for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/groups.hpp"
 
+#include "numerics/bits.hpp"
 #include "optim/step_memory.hpp"
 #include "recipe/keys.hpp"
+#include "system/fnv.hpp"
 
 namespace mp::optim {
 const float* scalar_address(const Tensor* tensor, const Device& device, const char* name) {
@@ -130,6 +132,35 @@ void ParamGroups::set_enabled(int32_t group, bool enabled) {
         changes_.plan = changes_.plan || hyper_[i].enabled != enabled;
         hyper_[i].enabled = enabled;
     });
+}
+
+namespace {
+
+uint64_t hash_of(const numerics::GroupHyper& hyper) {
+    system::Fnv64 hash;
+    for (const numerics::HyperName& known : numerics::kHyperNames) {
+        hash.add(numerics::bits_from_double(hyper.*known.value));
+    }
+    hash.add(static_cast<int64_t>(hyper.rule));
+    for (const bool flag : {hyper.maximize, hyper.bias_correction, hyper.enabled}) {
+        hash.add(flag ? 1 : 0);
+    }
+    return hash.value();
+}
+
+} // namespace
+
+void ParamGroups::propose(comm::Agreement& agreement) {
+    agreement.must_equal("the number of groups", size());
+    shown_.resize(size());
+    for (std::size_t g = 0; g < size(); ++g) {
+        const numerics::GroupHyper& group = hyper_[g];
+        shown_[g].set("group %zu: lr %g, betas %g %g, eps %g, weight_decay %g%s", g, group.lr,
+                      group.beta1, group.beta2, group.eps, group.weight_decay,
+                      group.enabled ? "" : ", off");
+        agreement.must_equal("a group's lr, betas, eps, weight_decay, rule or switches",
+                             hash_of(group), shown_[g].c_str());
+    }
 }
 
 void ParamGroups::check_saved(const std::vector<numerics::GroupHyper>& saved) const {

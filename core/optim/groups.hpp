@@ -9,6 +9,7 @@
 
 #include "numerics/rules.hpp"
 #include "optim/memory_plan.hpp"
+#include "optim/step_participant.hpp"
 #include "recipe/recipe.hpp"
 #include "tensor/tensor.hpp"
 
@@ -23,7 +24,7 @@ std::string second_moment_warning(FormatId format, bool is_stochastic,
 // Of an eps that is 0, where it is a number of the host's and the rule divides.
 std::string eps_warning(const numerics::GroupHyper& hyper);
 
-class ParamGroups {
+class ParamGroups final : public StepParticipant {
   public:
     ParamGroups(const recipe::Recipe& recipe, const Device& device)
         : recipe_(recipe), device_(&device) {}
@@ -56,6 +57,9 @@ class ParamGroups {
     // Parameters of a group that is off are not touched, and their gradients do not count in the norm. -1: all groups.
     void set_enabled(int32_t group, bool enabled);
 
+    // All but tensors of learning rates are the same on all ranks.
+    void propose(comm::Agreement& agreement) override;
+
     // From a checkpoint. check_saved() throws for groups that are not as many, or whose rules keep other states.
     void check_saved(const std::vector<numerics::GroupHyper>& saved) const;
     void restore(const std::vector<numerics::GroupHyper>& saved);
@@ -85,6 +89,7 @@ class ParamGroups {
     std::vector<recipe::Recipe> recipes_;             // recipe_ with a group's own formats
     std::vector<std::shared_ptr<Tensor>> lr_tensors_; // what device_lr points to; null: none
     bool has_lr_tensors_ = false;
+    std::vector<TextLine<120>> shown_; // in an agreement, of each group
     Changes changes_;
 };
 

@@ -8,6 +8,17 @@
 
 namespace mp::optim {
 
+void NormGroup::check(const Parameters& parameters) const {
+    for (const Parameter& p : parameters) {
+        if (p.counts_elsewhere && !exists()) {
+            fail(Code::bad_state,
+                 "optimizer: '%s' was added with MP_PARAM_NORM_ELSEWHERE, but there are no other "
+                 "ranks to count it; see mp_optimizer_set_norm_comm",
+                 p.name.c_str());
+        }
+    }
+}
+
 std::vector<double> NormGroup::sums(const std::vector<double>& own,
                                     const std::vector<bool>& counts_elsewhere,
                                     uint64_t guard) const {
@@ -32,7 +43,7 @@ std::vector<double> NormGroup::sums(const std::vector<double>& own,
     std::vector<Message> all(ranks);
     comm::CallOptions options;
     options.site = "norm over other parameters";
-    check(
+    mp::check(
         comm_->all_gather({&mine, sizeof mine, all.data(), bytes.data(), offsets.data()}, options));
     std::vector<double> sums;
     for (std::size_t rank = 0; rank < ranks; ++rank) {

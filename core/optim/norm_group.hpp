@@ -16,6 +16,8 @@ class NormGroup {
     NormGroup() = default;
     explicit NormGroup(std::shared_ptr<comm::Communicator> comm) : comm_(std::move(comm)) {}
     [[nodiscard]] bool exists() const noexcept { return comm_ != nullptr; }
+    // Throws where a parameter counts elsewhere, and there is nowhere else.
+    void check(const Parameters& parameters) const;
 
     // Collective: given the sums of squares of this rank's chunks, each rank's sum in the order of ranks. A rank adds its
     // chunks one after another; those of parameters that count elsewhere are only looked at for what is not finite. `own`

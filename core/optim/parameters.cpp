@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "optim/offload.hpp"
 #include "optim/state_values.hpp"
+#include "optim/step_memory.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::optim {
@@ -35,8 +35,6 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     made.grad = source.grad != nullptr
                     ? source.grad
                     : make_state(context_, stream, made.formats.grad, source.param->shape());
-    made.stepped =
-        options_.offload ? make_like(context_, state_stream(stream), *source.param) : source.param;
     const int32_t index = count();
     list_.push_back(std::move(made));
     try {
@@ -85,40 +83,77 @@ void Parameters::make_states(Stream& stream, int32_t index) {
     Parameter& p = list_[static_cast<std::size_t>(index)];
     const shard::ShardSlice own = slice(index);
     if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
-        const bool is_whole = own.count == p.param->count();
+        const Shape shape =
+            own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
+        Stream& place = state_stream(stream);
         forget_states(p); // of an attempt that failed
-        p.states.emplace(context_, state_stream(stream), p.formats,
-                         is_whole ? p.param->shape() : Shape{{own.count}, 1});
+        p.states.emplace(context_, place, p.formats, shape);
         p.states->for_each([this, index](const Tensor& state) {
             state_memory_.add(state.data(), state.bytes(), index);
         });
+        if (options_.offload) {
+            p.host_weight = make_like(place, device_weight(index), shape);
+        }
         check_segment(segment(index), p.name.c_str(), p.formats.rule);
         initialize(stream, index);
     }
     p.init_fp32 = nullptr;
 }
 
+std::shared_ptr<Tensor> Parameters::make_like(Stream& stream, const ArrayRef& array,
+                                              const Shape& shape) const {
+    return array.format.grid.exists()
+               ? std::make_shared<Tensor>(context_, stream, array.format, shape)
+               : std::make_shared<Tensor>(context_, stream, array.dtype(), shape);
+}
+
 void Parameters::initialize(Stream& stream, int32_t index) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     Stream& owner = state_stream(stream);
-    if (!options_.offload) {
-        const shard::ShardSlice own = slice(index);
-        const TensorRef exact = p.init_fp32 != nullptr
-                                    ? slice_of(*p.init_fp32, own.start, own.count).elements()
-                                    : TensorRef();
-        p.states->initialize(owner, weight(index), p.init_fp32 != nullptr ? &exact : nullptr);
-    } else if (p.init_fp32 == nullptr) {
-        copy_tensor(stream, *p.param, *p.stepped);
-        stream.sync();
+    fetch_weight(stream, index);
+    if (p.init_fp32 == nullptr) {
         p.states->initialize(owner, weight(index), nullptr);
-    } else {
-        Tensor near(context_, owner, DType::fp32, p.init_fp32->shape());
-        copy_tensor(stream, *p.init_fp32, near);
+        return;
+    }
+    const shard::ShardSlice own = slice(index);
+    TensorRef exact = slice_of(*p.init_fp32, own.start, own.count).elements();
+    Buffer near; // where the states are
+    if (options_.offload) {
+        near = owner.allocate(static_cast<std::size_t>(bytes_of(exact.dtype, exact.count)));
+        stream.copy(near.data(), exact.data, near.bytes(), CopyKind::device_to_host);
         stream.sync();
-        const TensorRef exact = near.ref();
-        p.states->initialize(owner, weight(index), &exact);
-        owner.sync();
-        copy_tensor(stream, *p.stepped, *p.param);
+        exact.data = near.data();
+    }
+    p.states->initialize(owner, weight(index), &exact);
+    send_weight(stream, index);
+}
+
+namespace {
+
+void copy_array(Stream& stream, const ArrayRef& from, const ArrayRef& to, CopyKind kind) {
+    const auto copy = [&](void* target, const void* source, int64_t bytes) {
+        if (target != nullptr && source != nullptr && bytes > 0) {
+            stream.copy(target, source, static_cast<std::size_t>(bytes), kind);
+        }
+    };
+    copy(to.data, from.data, bytes_of(from.dtype(), from.count()));
+    copy(to.scale_inv, from.scale_inv, bytes_of(DType::fp32, from.scale_count()));
+    copy(to.amax, from.amax, bytes_of(DType::fp32, 1));
+}
+
+} // namespace
+
+void Parameters::fetch_weight(Stream& stream, int32_t index) const {
+    if (list_[static_cast<std::size_t>(index)].host_weight != nullptr) {
+        copy_array(stream, device_weight(index), weight(index), CopyKind::device_to_host);
+        stream.sync();
+    }
+}
+
+void Parameters::send_weight(Stream& stream, int32_t index) const {
+    if (list_[static_cast<std::size_t>(index)].host_weight != nullptr) {
+        context_->host_stream().sync();
+        copy_array(stream, weight(index), device_weight(index), CopyKind::host_to_device);
         stream.sync();
     }
 }
@@ -130,13 +165,10 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
     const int32_t end = index == -1 ? count() : index + 1;
     for (int32_t i = std::max(index, 0); i < end; ++i) {
         const Parameter& p = list_[static_cast<std::size_t>(i)];
-        if (options_.offload) {
-            copy_tensor(stream, *p.param, *p.stepped);
-            stream.sync();
-        }
         if (sharding_ != nullptr) {
             sharding_->weights().update_own(stream, i);
         }
+        fetch_weight(stream, i);
         if (p.states.has_value()) {
             p.states->sync_master(state_stream(stream), weight(i));
         }
@@ -149,15 +181,25 @@ shard::ShardSlice Parameters::slice(int32_t index) const {
                                 : shard::ShardSlice{index, 0, 0, p.param->count()};
 }
 
-ArrayRef Parameters::weight(int32_t index) const {
+ArrayRef Parameters::device_weight(int32_t index) const {
     return sharding_ != nullptr ? sharding_->weights().own(index)
-                                : slice_of(*list_[static_cast<std::size_t>(index)].stepped);
+                                : slice_of(*list_[static_cast<std::size_t>(index)].param);
+}
+
+ArrayRef Parameters::gradient(int32_t index) const {
+    return sharding_ != nullptr ? sharding_->gradient_of(index)
+                                : slice_of(*list_[static_cast<std::size_t>(index)].grad);
+}
+
+ArrayRef Parameters::weight(int32_t index) const {
+    const Parameter& p = list_[static_cast<std::size_t>(index)];
+    return p.host_weight != nullptr ? slice_of(*p.host_weight) : device_weight(index);
 }
 
 UpdateSegment Parameters::segment(int32_t index) const {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     const ArrayRef param = weight(index);
-    const ArrayRef grad = sharding_ != nullptr ? sharding_->gradient_of(index) : slice_of(*p.grad);
+    const ArrayRef grad = gradient(index);
     UpdateSegment s;
     s.count = param.count();
     s.first = slice(index).start;
@@ -190,10 +232,7 @@ void Parameters::write_state(Stream& stream, int32_t index, const std::string& n
     const Parameter& p = (*this)[index];
     check_values(index, values);
     write_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
-    if (options_.offload) {
-        copy_tensor(stream, *p.stepped, *p.param);
-        stream.sync();
-    }
+    send_weight(stream, index);
 }
 
 std::shared_ptr<Tensor> Parameters::state(int32_t index, const std::string& name) const {
@@ -268,10 +307,8 @@ StatesPlace Parameters::place(int32_t index) const {
 }
 
 void Parameters::publish(Stream& stream) {
-    for (const Parameter& parameter : list_) {
-        if (options_.offload) {
-            copy_tensor(stream, *parameter.stepped, *parameter.param);
-        }
+    for (int32_t i = 0; i < count(); ++i) {
+        send_weight(stream, i);
     }
     if (sharding_ != nullptr) {
         sharding_->publish(stream); // from the owners' slices

@@ -28,8 +28,6 @@ struct Parameter {
     int32_t group = 0;
     std::shared_ptr<Tensor> param;
     std::shared_ptr<Tensor> grad;
-    std::shared_ptr<Tensor>
-        stepped; // what the step writes: param, or offloaded its copy on the host
     std::shared_ptr<Tensor> init_fp32; // until its states are made
     bool counts_elsewhere = false;     // as in NewParameter
     FormatId weight = FormatId::none;  // what the step keeps the weight in
@@ -37,6 +35,8 @@ struct Parameter {
     bool is_codes =
         false; // fp8 codes that are gathered for use; their owner keeps the exact values
     std::optional<ParamStates> states; // of the elements that are here; none before shard()
+    // Offloaded: those elements of the weight beside their states, which the step writes and the device's follow. Else null.
+    std::shared_ptr<Tensor> host_weight;
 };
 
 // What decides where a parameter's states are.
@@ -69,8 +69,11 @@ class Parameters {
     // Null before share().
     [[nodiscard]] shard::Sharding* sharding() const noexcept { return sharding_.get(); }
 
-    // The step's arrays of one parameter.
+    // The step's arrays of one parameter. Its gradient is on the device; the others are where the states are.
     [[nodiscard]] UpdateSegment segment(int32_t index) const;
+    // The weights that it is of, on the device, and what the step reads of their gradient.
+    [[nodiscard]] ArrayRef device_weight(int32_t index) const;
+    [[nodiscard]] ArrayRef gradient(int32_t index) const;
     // After somebody else wrote parameters: master weights follow them, compensations are forgotten. -1: all.
     void sync_master(Stream& stream, int32_t index);
     void zero_grad(Stream& stream) const;
@@ -110,7 +113,13 @@ class Parameters {
     }
     // Where the step finds them.
     [[nodiscard]] ArrayRef weight(int32_t index) const;
+    // Between the two where the step finds them on the host; else nothing. Waits.
+    void fetch_weight(Stream& stream, int32_t index) const;
+    void send_weight(Stream& stream, int32_t index) const;
     void make_states(Stream& stream, int32_t index);
+    // A tensor of that format on the stream's device.
+    [[nodiscard]] std::shared_ptr<Tensor> make_like(Stream& stream, const ArrayRef& array,
+                                                    const Shape& shape) const;
     void initialize(Stream& stream, int32_t index);
 
     std::shared_ptr<Context> context_;

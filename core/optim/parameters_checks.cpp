@@ -120,7 +120,8 @@ void Parameters::check_values(int32_t index, const Tensor& values) const {
              "copied by mp_optimizer_get_state)",
              p.name.c_str(), format_text(values.format()).c_str());
     }
-    if (&values.device() != &p.stepped->device()) {
+    const Stream& place = options_.offload ? context_->host_stream() : context_->stream();
+    if (&values.device() != &place.device()) {
         fail(Code::invalid_argument, "optimizer: the values for '%s' are not on the %s",
              p.name.c_str(), options_.offload ? "host, where its states are" : "context's device");
     }

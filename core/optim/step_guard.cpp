@@ -22,7 +22,9 @@ void check_z(const char* name, double value) {
 
 } // namespace
 
-StepGuard::StepGuard(Stream& stream, const GuardOptions& options) : options_(options) {
+namespace {
+
+void check_options(const GuardOptions& options) {
     check_z("max_grad_norm_z", options.max_grad_norm_z);
     check_z("max_loss_z", options.max_loss_z);
     if (options.max_grad_norm_z == 0.0 && options.max_loss_z == 0.0) {
@@ -34,12 +36,25 @@ StepGuard::StepGuard(Stream& stream, const GuardOptions& options) : options_(opt
         fail(Code::invalid_argument, "guard: window is %d; it must be from 2 to %d steps",
              options.window, numerics::kMostGuardWindow);
     }
-    state_ = stream.allocate(sizeof(numerics::GuardState));
-    stream.zero(state_.data(), state_.bytes());
-    stream.sync();
 }
 
-void StepGuard::check_loss() const {
+} // namespace
+
+void StepGuard::set(Stream& stream, const std::optional<GuardOptions>& options) {
+    GuardValues seen = read(stream);
+    Buffer next;
+    if (options.has_value()) {
+        check_options(*options);
+        next = stream.allocate(sizeof(numerics::GuardState));
+        stream.zero(next.data(), next.bytes());
+    }
+    stream.sync(); // the old one's memory is no longer in use
+    options_ = options.value_or(GuardOptions{});
+    state_ = std::move(next);
+    write(stream, std::move(seen));
+}
+
+void StepGuard::begin(Stream& /*stream*/) {
     if (watches_loss() && !loss_.has_value()) {
         fail(Code::bad_state,
              "optimizer: its guard watches the loss, but nobody gave this step's; call "
@@ -60,6 +75,13 @@ uint64_t StepGuard::hash() const noexcept {
         hash.add(numerics::bits_from_double(*loss_));
     }
     return hash.value();
+}
+
+void StepGuard::propose(comm::Agreement& agreement) {
+    shown_.set("window %d, max_grad_norm_z %g, max_loss_z %g, loss %.17g", options_.window,
+               options_.max_grad_norm_z, options_.max_loss_z,
+               loss_.value_or(std::numeric_limits<double>::quiet_NaN()));
+    agreement.must_equal("the guard, or the loss that it watches", hash(), shown_.c_str());
 }
 
 void StepGuard::add_to(StepOptions& options) const noexcept {

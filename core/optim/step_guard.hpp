@@ -9,6 +9,7 @@
 
 #include "numerics/step_guard.hpp"
 #include "optim/step_memory.hpp"
+#include "optim/step_participant.hpp"
 #include "runtime/buffer.hpp"
 
 namespace mp::optim {
@@ -26,11 +27,11 @@ struct GuardValues {
         {}; // seen in all: says where the ring begins
 };
 
-class StepGuard {
+class StepGuard final : public StepParticipant {
   public:
-    StepGuard() = default;
-    // Throws for numbers that cannot be. Remembers nothing yet.
-    StepGuard(Stream& stream, const GuardOptions& options);
+    // Skips steps that stand out from now on; without a value none. What it has seen is kept where the options stay. Throws for
+    // numbers that cannot be. Waits.
+    void set(Stream& stream, const std::optional<GuardOptions>& options);
 
     [[nodiscard]] bool is_on() const noexcept { return state_.data() != nullptr; }
     [[nodiscard]] const GuardOptions& options() const noexcept { return options_; }
@@ -38,12 +39,13 @@ class StepGuard {
     // Of the step to come.
     void set_loss(double loss) noexcept { loss_ = loss; }
     [[nodiscard]] std::optional<double> loss() const noexcept { return loss_; }
-    void forget_loss() noexcept { loss_.reset(); }
-    // Throws where the loss is watched and nobody gave it.
-    void check_loss() const;
     // What ranks must have in common: the numbers, and the loss.
     [[nodiscard]] uint64_t hash() const noexcept;
     void add_to(StepOptions& options) const noexcept;
+    // Throws where the loss is watched and nobody gave it.
+    void begin(Stream& stream) override;
+    void propose(comm::Agreement& agreement) override;
+    void end(Stream& /*stream*/) override { loss_.reset(); }
 
     [[nodiscard]] GuardValues read(Stream& stream) const; // waits
     // The newest that the window holds. One that is off keeps all, for the next guard or checkpoint. Waits.
@@ -54,6 +56,7 @@ class StepGuard {
     std::optional<double> loss_;
     Buffer state_;        // none: it is off
     GuardValues waiting_; // of one that is off
+    TextLine<120> shown_; // in an agreement
 };
 
 } // namespace mp::optim

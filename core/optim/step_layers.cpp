@@ -2,6 +2,7 @@
 #include "optim/step_layers.hpp"
 
 #include <unordered_set>
+#include <utility>
 
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
@@ -57,15 +58,14 @@ void StepLayers::accept(const comm::Agreement& agreement) {
     for (uint32_t& bits : amaxes_.bits()) {
         bits = agreement.maximum(place++);
     }
+    is_agreed_ = true;
 }
 
 // Amaxes that are not exchanged settle here; of the others nothing is larger than what was agreed.
-void StepLayers::end_step_as_agreed(Stream& stream) {
-    amaxes_.write(stream);
-    end_step(stream);
-}
-
-void StepLayers::end_step(Stream& stream) {
+void StepLayers::end(Stream& stream) {
+    if (std::exchange(is_agreed_, false)) {
+        amaxes_.write(stream);
+    }
     linear::settle_amaxes(stream, plain_);
     for (linear::Linear* const layer : plain_) {
         layer->end_step(stream);

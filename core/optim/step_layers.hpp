@@ -10,10 +10,11 @@
 #include "linear/linear.hpp"
 #include "linear/rank_amax.hpp"
 #include "optim/step_history.hpp"
+#include "optim/step_participant.hpp"
 
 namespace mp::optim {
 
-class StepLayers {
+class StepLayers final : public StepParticipant {
   public:
     StepLayers() = default;
     // Throws for a layer that is on another device, or listed twice.
@@ -23,15 +24,12 @@ class StepLayers {
     // What ranks must have in common so that their amaxes lie at the same places: sizes and recipes, in order.
     [[nodiscard]] uint64_t definition() const;
 
-    // This rank's amaxes of the step. Waits.
-    void read_amaxes(Stream& stream) { amaxes_.read(stream); }
-    // As many words on every rank, also where reading failed.
-    void propose(comm::Agreement& agreement);
-    void accept(const comm::Agreement& agreement); // after reach()
-    // The apply phase: takes the agreed amaxes, and ends every layer's step.
-    void end_step_as_agreed(Stream& stream);
-    // The same without other ranks.
-    void end_step(Stream& stream);
+    // This rank's amaxes of the step.
+    void collect(Stream& stream) override { amaxes_.read(stream); }
+    void propose(comm::Agreement& agreement) override;
+    void accept(const comm::Agreement& agreement) override;
+    // Takes the agreed amaxes, where ranks have agreed, and ends every layer's step.
+    void end(Stream& stream) override;
 
     // What the layers have counted as not finite, in their order. Waits.
     [[nodiscard]] std::vector<BadOperand> bad_operands(Stream& stream) const;
@@ -41,6 +39,7 @@ class StepLayers {
     std::vector<linear::Linear*> plain_; // the same
     linear::RankAmaxes amaxes_;
     std::size_t first_word_ = 0; // in the agreement
+    bool is_agreed_ = false;     // in this step
 };
 
 } // namespace mp::optim

@@ -256,57 +256,9 @@ PreparedStep StepMemory::read_prepared(Stream& stream) const {
     return prepared;
 }
 
-OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept {
-    OptimizerUpdateDesc update{};
-    update.kind = OpKind::optimizer_update;
-    update.table = plan.table();
-    update.seed = options.seed;
-    update.stochastic_param = options.stochastic_param;
-    std::copy(std::begin(options.stochastic_states), std::end(options.stochastic_states),
-              update.stochastic_states);
-    update.zero_grad = options.zero_grad;
-    update.scaling = plan.scaling();
-    return update;
-}
-
 bool needs_stats(const StepOptions& options, const scaler::LossScaler* scaler) {
     return options.check_finite || options.max_grad_norm > 0.0 || options.guard != nullptr ||
            (scaler != nullptr && scaler->checks());
-}
-
-OptimizerUpdateDesc StepMemory::full_update(const SegmentPlan& plan,
-                                            const StepOptions& options) const {
-    OptimizerUpdateDesc update = make_update(plan, options);
-    update.scalars = scalars();
-    update.state = state_.as<numerics::OptimizerState>();
-    return update;
-}
-
-void StepMemory::step(Stream& stream, const SegmentPlan& plan, scaler::LossScaler* scaler,
-                      const StepOptions& options) const {
-    const Candidate& chosen = choose(stream, plan, options); // before the step count moves
-    measure(stream, plan, scaler, options);
-    prepare(stream, scaler, options);
-    update(stream, plan, options, chosen);
-}
-
-void StepMemory::measure(Stream& stream, const SegmentPlan& plan, const scaler::LossScaler* scaler,
-                         const StepOptions& options) const {
-    if (needs_stats(options, scaler)) {
-        plan.grad_stats(stream, state_.as<numerics::OptimizerState>(), options.exchange);
-    }
-}
-
-void StepMemory::update(Stream& stream, const SegmentPlan& plan, const StepOptions& options,
-                        const Candidate& chosen) const {
-    const OptimizerUpdateDesc op = full_update(plan, options);
-    check(chosen.run(stream.device(), stream.queue(), op));
-    note_writes(op, stream.is_captured());
-}
-
-const Candidate& StepMemory::choose(Stream& stream, const SegmentPlan& plan,
-                                    const StepOptions& options) const {
-    return *select(stream.device(), full_update(plan, options)).candidate;
 }
 
 void StepMemory::prepare(Stream& stream, scaler::LossScaler* scaler,
@@ -328,6 +280,22 @@ void StepMemory::prepare(Stream& stream, scaler::LossScaler* scaler,
                     options.guard,
                     options.guard_rule};
     run_op(stream, prepare);
+}
+
+OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepMemory& memory,
+                                const StepOptions& options) noexcept {
+    OptimizerUpdateDesc update{};
+    update.kind = OpKind::optimizer_update;
+    update.table = plan.table();
+    update.scalars = memory.scalars();
+    update.state = memory.state();
+    update.seed = options.seed;
+    update.stochastic_param = options.stochastic_param;
+    std::copy(std::begin(options.stochastic_states), std::end(options.stochastic_states),
+              update.stochastic_states);
+    update.zero_grad = options.zero_grad;
+    update.scaling = plan.scaling();
+    return update;
 }
 
 } // namespace mp::optim

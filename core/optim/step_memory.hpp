@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One AdamW step over a segment plan: grad_stats where asked for, the decision, the fused update. Used by the
-// optimizer object and by the step on the caller's pointers.
+// What a step keeps between its calls, its options, and what of arrays and numbers is refused. Used by the optimizer object and
+// by the step on the caller's pointers.
 #pragma once
 
 #include <memory>
@@ -52,9 +52,6 @@ struct PreparedStep {
     std::vector<numerics::GroupScalars> scalars; // by group
 };
 
-// The fused update of a plan, but for where its scalars and counts are.
-OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepOptions& options) noexcept;
-
 // The device-resident part of an optimizer: state, hyperparameters and scalars of each group, which here is what has a count
 // of its own.
 class StepMemory {
@@ -71,16 +68,7 @@ class StepMemory {
     [[nodiscard]] StepCounts read(Stream& stream) const;  // waits
     void write(Stream& stream, const StepCounts& counts); // waits
 
-    void step(Stream& stream, const SegmentPlan& plan, scaler::LossScaler* scaler,
-              const StepOptions& options) const;
-    // Its parts. choose: what will update, or throws; before anything has changed. measure: reads the gradients, where
-    // anything asks for it, and changes nothing but state->sum_squares. prepare: the decision. update: the rest.
-    [[nodiscard]] const Candidate& choose(Stream& stream, const SegmentPlan& plan,
-                                          const StepOptions& options) const;
-    void measure(Stream& stream, const SegmentPlan& plan, const scaler::LossScaler* scaler,
-                 const StepOptions& options) const;
-    void update(Stream& stream, const SegmentPlan& plan, const StepOptions& options,
-                const Candidate& chosen) const;
+    // The decision of a step, whose gradients were read where anything asks for it.
     void prepare(Stream& stream, scaler::LossScaler* scaler, const StepOptions& options) const;
     [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
     // In device memory, at one place as long as this lives.
@@ -92,20 +80,22 @@ class StepMemory {
         return &state_.as<numerics::OptimizerState>()->skip;
     }
 
-  private:
-    [[nodiscard]] OptimizerUpdateDesc full_update(const SegmentPlan& plan,
-                                                  const StepOptions& options) const;
+    [[nodiscard]] numerics::GroupScalars* scalars() const noexcept; // likewise, of each group
 
+  private:
     // The parts of groups_, each from a cache line of its own on: hyperparameters, scalars, counts.
     [[nodiscard]] std::size_t scalars_at() const noexcept;
     [[nodiscard]] std::size_t steps_at() const noexcept;
     [[nodiscard]] std::size_t steps_bytes() const noexcept;
-    [[nodiscard]] numerics::GroupScalars* scalars() const noexcept;
     [[nodiscard]] int64_t* group_steps() const noexcept;
 
     int32_t group_count_ = 0;
     Buffer state_;
     Buffer groups_;
 };
+
+// The fused update of a plan, with the scalars and counts of `memory`.
+OptimizerUpdateDesc make_update(const SegmentPlan& plan, const StepMemory& memory,
+                                const StepOptions& options) noexcept;
 
 } // namespace mp::optim

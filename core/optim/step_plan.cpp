@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "optim/overlap.hpp"
+#include "optim/step.hpp"
 #include "runtime/select.hpp"
 
 namespace mp::optim {
@@ -51,17 +52,45 @@ void StepPlan::check_apart(const numerics::GroupHyper& hyper, const StepOptions&
                      hyper.rule, options.zero_grad, controls);
 }
 
-void StepPlan::run(Stream& stream, scaler::LossScaler* scaler) const {
-    memory_.step(stream, plan_, scaler, options_);
-    for (const ParamAmax& wanted : amaxes_) {
+namespace {
+
+// The largest magnitudes of what a step has written.
+class AmaxWork final : public StepWork {
+  public:
+    explicit AmaxWork(std::span<const ParamAmax> amaxes) : amaxes_(amaxes) {}
+    void choose(Stream& stream, const StepMemory& memory, const StepOptions& /*options*/) override {
+        for (const ParamAmax& wanted : amaxes_) {
+            (void)select(stream.device(), amax_of(wanted, memory));
+        }
+    }
+    void apply(Stream& stream, const StepMemory& memory, const StepOptions& /*options*/) override {
+        for (const ParamAmax& wanted : amaxes_) {
+            run_op(stream, amax_of(wanted, memory));
+        }
+    }
+
+  private:
+    static AmaxDesc amax_of(const ParamAmax& wanted, const StepMemory& memory) {
         AmaxDesc op{};
         op.kind = OpKind::amax;
         op.source = wanted.param;
         op.result = wanted.amax;
         op.accumulate = true;
-        op.skip = memory_.skip();
-        run_op(stream, op);
+        op.skip = memory.skip();
+        return op;
     }
+
+    std::span<const ParamAmax> amaxes_;
+};
+
+} // namespace
+
+void StepPlan::run(Stream& stream, scaler::LossScaler* scaler) const {
+    SegmentWork update(plan_);
+    AmaxWork amaxes(amaxes_);
+    StepWork* const work[] = {&update, &amaxes};
+    StepRanks alone;
+    run_step(stream, {memory_, plan_, work, {}, scaler, options_}, alone);
 }
 
 } // namespace mp::optim

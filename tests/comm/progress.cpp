@@ -215,7 +215,7 @@ void lose_a_rank(int32_t stage, bool is_gone, Code expected) {
                     << error.what();
             }
         }
-        EXPECT_EQ(test_model->optimizer().read_state(test_model->stream()).step, 1);
+        EXPECT_EQ(test_model->optimizer().tables().read_state(test_model->stream()).step, 1);
         if (stage < 3) {
             EXPECT_EQ(test_model->outcome().params, committed.params);
         }

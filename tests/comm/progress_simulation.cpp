@@ -55,7 +55,7 @@ SimRun run_seed(uint64_t seed, int32_t stage, const SimFaults& faults) {
             found.statuses[i] = error.status();
         }
         if (test_model.optimizer().sharding() != nullptr) {
-            found.steps[i] = test_model.optimizer().read_state(test_model.stream()).step;
+            found.steps[i] = test_model.optimizer().tables().read_state(test_model.stream()).step;
         }
     });
     return found;

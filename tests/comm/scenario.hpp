@@ -98,7 +98,7 @@ class Scenario {
             waited_ms_ = (fault_->waited_ns - waited_before_ns_) / 1000000;
         }
         if (model_ != nullptr && model_->optimizer().sharding() != nullptr) {
-            step_ = model_->optimizer().read_state(model_->stream()).step;
+            step_ = model_->optimizer().tables().read_state(model_->stream()).step;
             states_[step_] = states_of(*model_);
         }
     }

@@ -333,6 +333,8 @@ TEST(SharedScales, MsampSendsWhatIsPublished) {
             test_model.backward(0, false);
             const auto of = [&] {
                 return test_model.optimizer()
+                    .sharding()
+                    ->groups()
                     .traffic()
                     .bytes[static_cast<std::size_t>(CollectiveKind::all_to_all)];
             };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of a step on ranks (core/optim/optimizer_ranks.cpp), searched through: every order in which three ranks can
+// The protocol of a step on ranks (core/optim/step.cpp), searched through: every order in which three ranks can
 // move through four steps, any of them with a gradient that is not finite, one of them lost at any point; and four ranks in
 // two groups with a copy each, whose sums meet between the groups, in two steps. Twins in which each rank, or each group,
 // decides for itself show that the search sees violations.

@@ -163,7 +163,7 @@ class TestModel {
             const auto* bytes = static_cast<const unsigned char*>(param->data());
             outcome.params.emplace_back(bytes, bytes + param->bytes());
         }
-        outcome.state = optimizer_->read_state(stream());
+        outcome.state = optimizer_->tables().read_state(stream());
         return outcome;
     }
 

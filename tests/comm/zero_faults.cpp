@@ -238,7 +238,7 @@ void leave_at(Leaves leaves, int32_t stage, int32_t shard_ranks, int32_t node_ra
             try {
                 go_on(test_model, leaves, is_lost);
             } catch (const Error&) {
-                last[i].state = test_model.optimizer().read_state(test_model.stream());
+                last[i].state = test_model.optimizer().tables().read_state(test_model.stream());
                 if (stage < 3) {
                     last[i] = test_model.outcome();
                 }

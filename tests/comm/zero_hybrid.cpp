@@ -151,9 +151,9 @@ TEST(ZeroHybrid, WireBytesAreTheFormulas) {
         train_ranks(layout.ranks, run, [&](TestModel& test_model) {
             test_model.optimizer().shard(test_model.stream());
             test_model.backward(0, false);
-            const comm::Traffic before = test_model.optimizer().traffic();
+            const comm::Traffic before = test_model.optimizer().sharding()->groups().traffic();
             test_model.optimizer().step(test_model.stream(), nullptr);
-            const comm::Traffic after = test_model.optimizer().traffic();
+            const comm::Traffic after = test_model.optimizer().sharding()->groups().traffic();
             const auto of = [&](CollectiveKind kind) {
                 const auto i = static_cast<std::size_t>(kind);
                 return after.bytes[i] - before.bytes[i];

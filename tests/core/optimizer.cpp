@@ -77,10 +77,10 @@ TEST(OptimizerMemory, EveryAllocationMayFail) {
             if (!added) { // the name is free again
                 optimizer.add_parameter(context->stream(), 0, {"p", param, nullptr, nullptr});
             }
-            const int64_t before = optimizer.read_state(context->stream()).step;
+            const int64_t before = optimizer.tables().read_state(context->stream()).step;
             EXPECT_EQ(before, finished ? 1 : 0);
             optimizer.step(context->stream(), nullptr);
-            EXPECT_EQ(optimizer.read_state(context->stream()).step, before + 1);
+            EXPECT_EQ(optimizer.tables().read_state(context->stream()).step, before + 1);
         }
     }
     EXPECT_EQ(live_bytes, 0);

@@ -114,7 +114,9 @@ class Trainer {
         optimizer_.step(stream(), &scaler_);
         scaler_.update(stream());
     }
-    [[nodiscard]] int64_t steps_taken() const { return optimizer_.read_state(stream()).step; }
+    [[nodiscard]] int64_t steps_taken() const {
+        return optimizer_.tables().read_state(stream()).step;
+    }
 
   private:
     static optim::OptimizerOptions clipped() {

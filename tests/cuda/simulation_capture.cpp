@@ -295,17 +295,17 @@ TEST_F(Simulation, AStepThatNeedsTheHostIsNotCaptured) {
         options.offload = c.offloads;
         Trainer trainer(backend(), "bf16_mixed", options);
         optim::Optimizer& optimizer = trainer.optimizer();
-        optimizer.set_guard(trainer.stream(), c.guard);
-        optimizer.set_history({c.history, ""});
+        optimizer.guard().set(trainer.stream(), c.guard);
+        optimizer.history() = {c.history, ""};
         const auto step = [&] {
-            optimizer.set_loss(1.0);
+            optimizer.guard().set_loss(1.0);
             trainer.step();
         };
         step();
         step();
         const std::vector<unsigned char> before = trainer.bytes();
         Capture capture(trainer.stream().queue());
-        optimizer.set_loss(2.0);
+        optimizer.guard().set_loss(2.0);
         try {
             optimizer.step(trainer.stream(), nullptr);
             ADD_FAILURE() << "it was captured";
@@ -314,10 +314,10 @@ TEST_F(Simulation, AStepThatNeedsTheHostIsNotCaptured) {
         }
         capture.replay();
         EXPECT_EQ(trainer.bytes(), before);
-        EXPECT_EQ(optimizer.read_state(trainer.stream()).step, 2);
+        EXPECT_EQ(optimizer.tables().read_state(trainer.stream()).step, 2);
         EXPECT_EQ(optimizer.guard().loss(), 2.0) << "its step may still come";
         step();
-        EXPECT_EQ(optimizer.read_state(trainer.stream()).step, 3);
+        EXPECT_EQ(optimizer.tables().read_state(trainer.stream()).step, 3);
     }
 }
 
@@ -325,7 +325,7 @@ TEST_F(Simulation, AGuardOfTheGradientNormWorksInAGraph) {
     Trainer eager(backend(), "bf16_mixed");
     Trainer captured(backend(), "bf16_mixed");
     for (Trainer* trainer : {&eager, &captured}) {
-        trainer->optimizer().set_guard(trainer->stream(), optim::GuardOptions{4, 3.0, 0.0});
+        trainer->optimizer().guard().set(trainer->stream(), optim::GuardOptions{4, 3.0, 0.0});
         trainer->step();
         trainer->step();
     }

@@ -113,8 +113,9 @@ std::string survive_training(const Settings& settings, const std::function<void(
         wrong += expect(status, {Code::timeout, Code::peer_lost, Code::mpi_error}, "");
         wrong +=
             took > settings.deadline_ms + 1000 ? " it took " + std::to_string(took) + " ms" : "";
-        wrong +=
-            test_model.optimizer().read_state(test_model.stream()).step == 1 ? "" : " a step more";
+        wrong += test_model.optimizer().tables().read_state(test_model.stream()).step == 1
+                     ? ""
+                     : " a step more";
         wrong += test_model.outcome().params == committed.params ? "" : " other weights";
         std::printf("%s after %lld ms\n", status.text(), static_cast<long long>(took));
     }
@@ -217,8 +218,9 @@ std::string zero_disagrees(const Settings& settings) {
     test_model.optimizer().groups().set_lr(-1, differs ? 0.02 : 0.01);
     test_model.backward(0, true);
     expect_named([&] { test_model.optimizer().step(test_model.stream(), nullptr); }, "lr 0.02");
-    wrong +=
-        test_model.optimizer().read_state(test_model.stream()).step == 0 ? "" : " it was applied";
+    wrong += test_model.optimizer().tables().read_state(test_model.stream()).step == 0
+                 ? ""
+                 : " it was applied";
     return wrong;
 }
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// GradScales: the scales under which ranks reduce gradients as codes, where they do, in the steps and checkpoints of an optimizer.
+#pragma once
+
+#include <vector>
+
+#include "optim/parameters.hpp"
+#include "optim/step_participant.hpp"
+
+namespace mp::optim {
+
+class GradScales final : public StepParticipant {
+  public:
+    // `parameters` outlives this.
+    explicit GradScales(const Parameters& parameters) : parameters_(parameters) {}
+
+    // FP8-LM's factor of a gradient that ranks reduce under a shared scale; 0 where it is not.
+    [[nodiscard]] float mu(int32_t parameter) const;
+    void propose(comm::Agreement& agreement) override;
+    void accept(const comm::Agreement& agreement) override;
+
+    // By parameter: mu, 0 where it has none or no step has moved it.
+    [[nodiscard]] std::vector<float> saved() const;
+    void restore(std::vector<float> mus);
+
+  private:
+    const Parameters& parameters_;
+    std::vector<float> kept_; // of a checkpoint, those that have no use here
+};
+
+} // namespace mp::optim

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/step.hpp"
+
+#include "runtime/select.hpp"
+#include "status/guarded.hpp"
+
+namespace mp::optim {
+
+void SegmentWork::choose(Stream& stream, const StepMemory& memory, const StepOptions& options) {
+    chosen_ = select(stream.device(), make_update(plan_, memory, options)).candidate;
+}
+
+void SegmentWork::apply(Stream& stream, const StepMemory& memory, const StepOptions& options) {
+    const OptimizerUpdateDesc update = make_update(plan_, memory, options);
+    check(chosen_->run(stream.device(), stream.queue(), update));
+    note_writes(update, stream.is_captured());
+}
+
+namespace {
+
+void measure(Stream& stream, const Step& step, const StepRanks& ranks) {
+    for (StepParticipant* const participant : step.participants) {
+        participant->begin(stream);
+    }
+    if (ranks.agree()) {
+        for (StepParticipant* const participant : step.participants) {
+            participant->collect(stream);
+        }
+    }
+    for (StepWork* const work : step.work) {
+        work->choose(stream, step.memory, step.options);
+    }
+    if (needs_stats(step.options, step.scaler)) {
+        step.gradients.grad_stats(stream, step.memory.state(), step.options.exchange);
+    }
+}
+
+} // namespace
+
+void run_step(Stream& stream, Step&& step, StepRanks& ranks) {
+    ranks.reduce(stream);
+    step.options.exchange = ranks.exchange();
+    const Status own = guarded("a step", [&]() -> Status {
+        measure(stream, step, ranks);
+        return {};
+    });
+    if (!own.ok()) {
+        ranks.give_up(own, needs_stats(step.options, step.scaler));
+    }
+    ranks.reach(step.participants, own);
+    step.memory.prepare(stream, step.scaler, step.options);
+    for (StepWork* const work : step.work) {
+        work->apply(stream, step.memory, step.options);
+    }
+    for (StepParticipant* const participant : step.participants) {
+        participant->end(stream);
+    }
+    ranks.publish(stream);
+}
+
+} // namespace mp::optim

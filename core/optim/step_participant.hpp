@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepParticipant: what goes along with the steps of an optimizer without being an array of it: layers, scales, the guard.
+#pragma once
+
+#include "comm/agreement.hpp"
+#include "runtime/stream.hpp"
+
+namespace mp::optim {
+
+class StepParticipant {
+  public:
+    StepParticipant() = default;
+    StepParticipant(const StepParticipant&) = default;
+    StepParticipant(StepParticipant&&) = default;
+    StepParticipant& operator=(const StepParticipant&) = default;
+    StepParticipant& operator=(StepParticipant&&) = default;
+    virtual ~StepParticipant() = default;
+
+    // Before anything has changed. Throws where there can be no step.
+    virtual void begin(Stream& /*stream*/) {}
+    // What propose() needs of the device, where ranks agree. May throw; may wait.
+    virtual void collect(Stream& /*stream*/) {}
+    // As many words on every rank, also where begin() or collect() has failed.
+    virtual void propose(comm::Agreement& /*agreement*/) {}
+    // After all ranks have agreed.
+    virtual void accept(const comm::Agreement& /*agreement*/) {}
+    // The arrays are written, or the step is skipped. Part of the apply phase.
+    virtual void end(Stream& /*stream*/) {}
+};
+
+} // namespace mp::optim

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/step_ranks.hpp"
+
+#include "shard/sharding.hpp"
+
+namespace mp::optim {
+
+StepRanks::StepRanks(shard::Sharding* sharding, const NormGroup& others,
+                     const Parameters& parameters, std::vector<int32_t> enabled, uint64_t guard)
+    : sharding_(sharding), others_(others.exists() ? &others : nullptr),
+      enabled_(std::move(enabled)), guard_(guard) {
+    if (others_ != nullptr) {
+        elsewhere_ = chunks_counted_elsewhere(parameters, enabled_);
+    }
+    if (sharding_ != nullptr || others_ != nullptr) {
+        exchange_ = [this](const std::vector<double>& own) { return sums(own); };
+    }
+}
+
+std::vector<double> StepRanks::sums(const std::vector<double>& own) {
+    is_summed_ = true;
+    std::vector<double> all = sharding_ != nullptr ? sharding_->all_sums(own, enabled_) : own;
+    if (others_ == nullptr) {
+        return all;
+    }
+    is_measured_ = true;
+    return others_->sums(all, elsewhere_, guard_);
+}
+
+void StepRanks::reduce(Stream& stream) {
+    if (sharding_ != nullptr) {
+        sharding_->reduce(stream);
+    }
+}
+
+void StepRanks::give_up(const Status& own, bool measures) {
+    if (sharding_ != nullptr && !sharding_->groups().status().ok()) {
+        sharding_->groups().abort(own); // other groups would wait for this rank's agreement
+        return;
+    }
+    if (!measures) {
+        return;
+    }
+    if (sharding_ != nullptr && !is_summed_) {
+        (void)sharding_->all_sums(sharding_->no_sums(enabled_), enabled_);
+    }
+    if (others_ != nullptr && !is_measured_) {
+        try {
+            (void)others_->sums({}, elsewhere_, guard_);
+        } catch (const Error&) { // an agreement is still waited for
+        }
+    }
+}
+
+void StepRanks::reach(std::span<StepParticipant* const> participants, const Status& own) {
+    if (sharding_ == nullptr) {
+        check(own);
+        return;
+    }
+    comm::Agreement agreement;
+    for (StepParticipant* const participant : participants) {
+        participant->propose(agreement);
+    }
+    agreement.decline(own);
+    check(sharding_->reach(agreement));
+    for (StepParticipant* const participant : participants) {
+        participant->accept(agreement);
+    }
+}
+
+void StepRanks::publish(Stream& stream) {
+    if (sharding_ != nullptr) {
+        sharding_->publish(stream);
+    }
+}
+
+} // namespace mp::optim

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// StepRanks: the other ranks of one step, as its phases see them: those that share the parameters, and those that hold others
+// of the same model. Where there are none of a kind there is nothing to do for it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "optim/norm_group.hpp"
+#include "optim/step_participant.hpp"
+#include "runtime/segments.hpp"
+
+namespace mp::optim {
+
+class StepRanks {
+  public:
+    StepRanks() = default; // this rank is alone
+    // `sharding`: null, nobody shares. `enabled`: the parameters that take part. `guard`: StepGuard::hash(). All of it outlives
+    // this.
+    StepRanks(shard::Sharding* sharding, const NormGroup& others, const Parameters& parameters,
+              std::vector<int32_t> enabled, uint64_t guard);
+    StepRanks(const StepRanks&) = delete;
+    StepRanks& operator=(const StepRanks&) = delete;
+
+    [[nodiscard]] bool agree() const noexcept { return sharding_ != nullptr; }
+    void reduce(Stream& stream);
+    // How the sums of squares become those of all ranks; null: they are.
+    [[nodiscard]] const ChunkSumExchange* exchange() const noexcept {
+        return exchange_ ? &exchange_ : nullptr;
+    }
+    // This rank cannot go on: gives the others what they wait for before they hear it. `measures`: that of this step too.
+    void give_up(const Status& own, bool measures);
+    // Throws on every rank where `own` or another rank's is an error, or where they disagree.
+    void reach(std::span<StepParticipant* const> participants, const Status& own);
+    void publish(Stream& stream);
+
+  private:
+    [[nodiscard]] std::vector<double> sums(const std::vector<double>& own);
+
+    shard::Sharding* sharding_ = nullptr;
+    const NormGroup* others_ = nullptr;
+    std::vector<int32_t> enabled_;
+    std::vector<bool> elsewhere_; // by chunk
+    uint64_t guard_ = 0;
+    ChunkSumExchange exchange_;
+    bool is_summed_ = false;   // the ranks that share the parameters have this one's sums,
+    bool is_measured_ = false; // those with other parameters its sum
+};
+
+} // namespace mp::optim

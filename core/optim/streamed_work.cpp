@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/streamed_work.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/select.hpp"
+
+namespace mp::optim {
+namespace {
+
+// A bucket is closed once it has so many bytes: enough for a copy at full speed, and few enough for the first to arrive and
+// the last to leave quickly.
+constexpr std::size_t kBucketBytes = std::size_t{16} << 20;
+// Arrays in staging memory begin at multiples of this; scales have one of their own.
+constexpr std::size_t kAlignment = 64;
+
+std::size_t aligned(std::size_t bytes) {
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::size_t bytes_of_elements(const ArrayRef& array) {
+    return static_cast<std::size_t>(bytes_of(array.dtype(), array.count()));
+}
+
+// An array's place in staging memory: its gradient comes there, its new numbers leave from there, and scales likewise.
+std::size_t scales_offset(const StreamedArrays& a) {
+    return aligned(std::max(bytes_of_elements(a.grad), bytes_of_elements(a.param)));
+}
+
+std::size_t staged_bytes(const StreamedArrays& a) {
+    const bool has_scales = a.grad.scale_inv != nullptr || a.param.scale_inv != nullptr;
+    return scales_offset(a) + (has_scales ? kAlignment : 0);
+}
+
+} // namespace
+
+StreamedWork::Staging::Staging(const Context& context, std::size_t bytes)
+    : buffer_(context.host_stream().shared_device(), bytes) {
+    if (bytes > 0) {
+        check(context.stream().device().pin(buffer_.data(), bytes));
+        device_ = context.stream().shared_device();
+    }
+}
+
+StreamedWork::Staging::~Staging() {
+    if (device_ != nullptr) {
+        device_->unpin(buffer_.data(), buffer_.bytes());
+    }
+}
+
+void StreamedWork::Staging::swap(Staging& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(buffer_, other.buffer_);
+}
+
+StreamedWork::StreamedWork(const std::shared_ptr<Context>& context)
+    : context_(context), streams_{context->open_stream(nullptr), context->open_stream(nullptr)} {}
+
+// A step that has failed leaves copies under way.
+StreamedWork::~StreamedWork() {
+    for (const auto& stream : streams_) {
+        if (stream != nullptr) {
+            (void)stream->queue().sync();
+        }
+    }
+}
+
+void StreamedWork::plan(std::vector<StreamedArrays> arrays) {
+    Plan next; // all that can fail is done before anything changes
+    next.arrays = std::move(arrays);
+    next.cut();
+    next.place(*context_);
+    for (const auto& stream : streams_) {
+        stream->sync(); // the old staging memory is no longer in use
+    }
+    plan_ = std::move(next);
+}
+
+void StreamedWork::Plan::cut() {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < arrays.size(); ++i) {
+        if (buckets.empty() || bytes >= kBucketBytes) {
+            buckets.emplace_back();
+            bytes = 0;
+        }
+        buckets.back().members.push_back(i);
+        bytes += staged_bytes(arrays[i]);
+    }
+}
+
+// Staging memory for the largest bucket of each kind, and the host's tables of segments.
+void StreamedWork::Plan::place(const Context& context) {
+    std::array<std::size_t, 2> needed = {0, 0};
+    for (std::size_t k = 0; k < buckets.size(); ++k) {
+        std::size_t bytes = 0;
+        for (const std::size_t i : buckets[k].members) {
+            bytes += staged_bytes(arrays[i]);
+        }
+        needed[k % 2] = std::max(needed[k % 2], bytes);
+    }
+    for (std::size_t side = 0; side < 2; ++side) {
+        staging[side] = Staging(context, needed[side]);
+    }
+    for (std::size_t k = 0; k < buckets.size(); ++k) {
+        unsigned char* next = staging[k % 2].data();
+        std::vector<UpdateSegment> segments;
+        for (const std::size_t i : buckets[k].members) {
+            StreamedArrays& a = arrays[i];
+            a.segment.grad.data = next;
+            if (a.grad.scale_inv != nullptr) {
+                a.segment.grad.scale_inv = reinterpret_cast<float*>(next + scales_offset(a));
+            }
+            next += staged_bytes(a);
+            segments.push_back(a.segment);
+        }
+        buckets[k].plan = SegmentPlan(context.host_stream(), std::move(segments));
+    }
+}
+
+void StreamedWork::fetch(std::size_t bucket, bool zero_grad) const {
+    const Stream& stream = *streams_[bucket % 2];
+    for (const std::size_t i : plan_.buckets[bucket].members) {
+        const StreamedArrays& a = plan_.arrays[i];
+        if (a.grad.count() == 0) {
+            continue;
+        }
+        stream.copy(a.segment.grad.data, a.grad.data, bytes_of_elements(a.grad),
+                    CopyKind::device_to_host);
+        if (a.grad.scale_inv != nullptr) {
+            stream.copy(a.segment.grad.scale_inv, a.grad.scale_inv, sizeof(float),
+                        CopyKind::device_to_host);
+        }
+        if (zero_grad) {
+            stream.zero(a.grad.data, bytes_of_elements(a.grad));
+        }
+    }
+}
+
+// Of a step that is skipped, from which no gradient leaves.
+void StreamedWork::zero_gradients(Stream& stream) const {
+    for (const StreamedArrays& a : plan_.arrays) {
+        if (a.grad.count() > 0) {
+            stream.zero(a.grad.data, bytes_of_elements(a.grad));
+        }
+    }
+    stream.sync();
+}
+
+// From staging memory, whose gradients have done their work, so that the host goes on with the next bucket.
+void StreamedWork::send(std::size_t bucket) const {
+    const Stream& stream = *streams_[bucket % 2];
+    const auto copy = [&stream](const void* from, void* to, unsigned char* staged,
+                                std::size_t bytes) {
+        if (bytes > 0) {
+            std::memcpy(staged, from, bytes);
+            stream.copy(to, staged, bytes, CopyKind::host_to_device);
+        }
+    };
+    for (const std::size_t i : plan_.buckets[bucket].members) {
+        const StreamedArrays& a = plan_.arrays[i];
+        auto* const staged = static_cast<unsigned char*>(a.segment.grad.data);
+        copy(a.segment.param.data, a.param.data, staged, bytes_of_elements(a.param));
+        if (a.param.scale_inv != nullptr) {
+            copy(a.segment.param.scale_inv, a.param.scale_inv, staged + scales_offset(a),
+                 sizeof(float));
+        }
+    }
+}
+
+void StreamedWork::choose(Stream& /*stream*/, const StepMemory& memory,
+                          const StepOptions& options) {
+    for (const Bucket& bucket : plan_.buckets) {
+        (void)select(context_->host_stream().device(), make_update(bucket.plan, memory, options));
+    }
+}
+
+void StreamedWork::apply(Stream& stream, const StepMemory& memory, const StepOptions& options) {
+    Stream& host = context_->host_stream();
+    const PreparedStep prepared = memory.read_prepared(stream);
+    if (prepared.state.skip != 0) {
+        if (options.zero_grad) {
+            zero_gradients(stream);
+        }
+        return;
+    }
+    StepOptions on_host = options;
+    on_host.zero_grad = false; // of the copies; the gradients themselves are zeroed as they leave
+    const std::vector<Bucket>& buckets = plan_.buckets;
+    for (std::size_t k = 0; k < buckets.size(); ++k) {
+        if (k == 0) {
+            fetch(0, options.zero_grad);
+        }
+        if (k + 1 < buckets.size()) {
+            fetch(k + 1, options.zero_grad);
+        }
+        streams_[k % 2]->sync();
+        OptimizerUpdateDesc update = make_update(buckets[k].plan, memory, on_host);
+        update.state = &prepared.state;
+        update.scalars = prepared.scalars.data();
+        run_op(host, update);
+        host.sync();
+        send(k);
+    }
+    for (const auto& side : streams_) {
+        side->sync();
+    }
+}
+
+} // namespace mp::optim

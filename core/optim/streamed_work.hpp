@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// StreamedWork: the step of weights on a device whose states, and a copy of the weights, are on the host. Gradients come to
+// the host in buckets, each while the host steps the one before it; weights go back likewise. The host's kernels are bit-equal
+// to the device's, so the results are those of a step on the device.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "context/context.hpp"
+#include "optim/step.hpp"
+
+namespace mp::optim {
+
+// The elements of a parameter that are stepped, as a step over arrays of the device would have them.
+struct StreamedArrays {
+    ArrayRef param; // on the device
+    ArrayRef grad;
+    UpdateSegment segment; // on the host, but for the gradient, whose place there is chosen here
+};
+
+class StreamedWork final : public StepWork {
+  public:
+    explicit StreamedWork(const std::shared_ptr<Context>& context);
+    ~StreamedWork() override;
+
+    // What the next steps are of. Waits. Where it throws nothing has changed.
+    void plan(std::vector<StreamedArrays> arrays);
+    void choose(Stream& stream, const StepMemory& memory, const StepOptions& options) override;
+    void apply(Stream& stream, const StepMemory& memory, const StepOptions& options) override;
+
+  private:
+    // Host memory that the device can reach by itself, where it knows how.
+    class Staging {
+      public:
+        Staging() = default;
+        Staging(const Context& context, std::size_t bytes);
+        ~Staging();
+        Staging(Staging&& other) noexcept { swap(other); }
+        Staging& operator=(Staging&& other) noexcept {
+            swap(other);
+            return *this;
+        }
+        Staging(const Staging&) = delete;
+        Staging& operator=(const Staging&) = delete;
+        [[nodiscard]] unsigned char* data() const noexcept { return buffer_.as<unsigned char>(); }
+
+      private:
+        void swap(Staging& other) noexcept;
+
+        std::shared_ptr<Device> device_; // null: nothing to unpin
+        Buffer buffer_;
+    };
+    // Arrays that travel together; even buckets have the first queue and staging memory, odd ones the second.
+    struct Bucket {
+        std::vector<std::size_t> members;
+        SegmentPlan plan; // on the host
+    };
+    struct Plan {
+        std::array<Staging, 2> staging;
+        std::vector<StreamedArrays> arrays;
+        std::vector<Bucket> buckets;
+
+        void cut();
+        void place(const Context& context);
+    };
+
+    void fetch(std::size_t bucket, bool zero_grad) const;
+    void zero_gradients(Stream& stream) const;
+    void send(std::size_t bucket) const;
+
+    std::shared_ptr<Context> context_;
+    std::array<std::shared_ptr<Stream>, 2> streams_;
+    Plan plan_;
+};
+
+} // namespace mp::optim
