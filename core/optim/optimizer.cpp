@@ -30,9 +30,6 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
     }
     if (ranks > 0) {
         shard::check_sharding(options.sharding, ranks);
-        if (options.offload) {
-            fail(Code::unsupported, "optimizer: ranks cannot share it with MP_OPTIMIZER_OFFLOAD");
-        }
     }
 }
 

@@ -29,8 +29,6 @@ Configuration made_valid(Configuration c) {
             c[option] = 0;
         }
         c[kSavedOn] = std::min(c[kSavedOn], 1);
-    } else {
-        c[kOffload] = 0; // refused with a reason
     }
     if (c[kTransport] == kSelf) {
         c[kRanks] = 0;

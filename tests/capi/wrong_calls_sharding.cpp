@@ -52,16 +52,14 @@ TEST(WrongCallsSharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
     const std::vector<Comm> comms = make_comms(2, &kSoon); // one thread asks both: nothing may wait
     const Context context = make_context(1);
     const Recipe recipe = make_recipe(context, "fp32");
-    mp_optimizer_desc offload = MP_OPTIMIZER_DESC_INIT;
-    offload.flags = MP_OPTIMIZER_OFFLOAD;
     using Desc = mp_sharding_desc;
     mp_optimizer* optimizer = nullptr;
-    const auto make = [&](const mp_optimizer_desc* desc, mp_comm* comm, const Desc* sharding) {
-        return mp_optimizer_create_sharded(context, recipe, desc, comm, sharding, &optimizer);
+    const auto make = [&](mp_comm* comm, const Desc* sharding) {
+        return mp_optimizer_create_sharded(context, recipe, nullptr, comm, sharding, &optimizer);
     };
     const auto create = [&](auto... fields) {
         const Desc sharding = with(Desc MP_SHARDING_DESC_INIT, fields...);
-        return make(nullptr, comms[0], &sharding);
+        return make(comms[0], &sharding);
     };
     expect_refused<MP_STATUS_INVALID_ARGUMENT>({
         {"stage 4", create(&Desc::stage, 4), {"stage", "4"}},
@@ -81,9 +79,8 @@ TEST(WrongCallsSharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
         {"fast in fp8",
          create(&Desc::wire_dtype, MP_DTYPE_FP8_E4M3, &Desc::order, kFast),
          {"fast"}},
-        {"states on the host", make(&offload, comms[0], nullptr), {"OFFLOAD"}},
     });
-    MP_FAILS(make(nullptr, nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, "comm");
+    MP_FAILS(make(nullptr, nullptr), MP_STATUS_NULL_ARGUMENT, "comm");
     EXPECT_EQ(optimizer, nullptr);
 }
 

@@ -23,16 +23,19 @@ inline std::vector<float> some_values() {
 
 class RankTraining {
   public:
-    // `comm` null: nobody shares it.
-    RankTraining(mp_context* context, mp_comm* comm, const char* name, int32_t stage)
+    // `comm` null: nobody shares it. `flags`: of the optimizer.
+    RankTraining(mp_context* context, mp_comm* comm, const char* name, int32_t stage,
+                 uint32_t flags = 0)
         : context_(context), comm_(comm), recipe_(make_recipe(context, name)) {
         mp_optimizer* raw = nullptr;
         mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
         zero.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
         zero.bucket_elements = 1 << 14;
-        EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe_, nullptr, &raw)
-                                              : mp_optimizer_create_sharded(
-                                                    context, recipe_, nullptr, comm, &zero, &raw)));
+        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+        desc.flags = flags;
+        EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe_, &desc, &raw)
+                                              : mp_optimizer_create_sharded(context, recipe_, &desc,
+                                                                            comm, &zero, &raw)));
         optimizer_ = Optimizer(raw);
         int32_t group = 0;
         mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
@@ -118,8 +121,8 @@ class RankTraining {
 
 // Everything after three steps of a rank's.
 inline std::vector<unsigned char> train(mp_context* context, mp_comm* comm, const char* recipe,
-                                        int32_t stage, int32_t rank = 0) {
-    RankTraining training(context, comm, recipe, stage);
+                                        int32_t stage, int32_t rank = 0, uint32_t flags = 0) {
+    RankTraining training(context, comm, recipe, stage, flags);
     for (int step = 0; step < 3; ++step) {
         training.step(rank);
     }

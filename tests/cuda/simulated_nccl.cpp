@@ -195,10 +195,13 @@ TEST_P(SimulatedNccl, TrainsWithTheBitsOfRanksOnTheHost) {
                 const Context context = make_context(1);
                 host[static_cast<std::size_t>(rank)] = train(context, comm, recipe, stage, rank);
             });
-            run(count, [&](Rank& rank) {
-                EXPECT_EQ(train(rank.context, rank.comm, recipe, stage, rank.number),
-                          host[static_cast<std::size_t>(rank.number)]);
-            });
+            for (const uint32_t flags : {0U, MP_OPTIMIZER_OFFLOAD}) {
+                run(count, [&](Rank& rank) {
+                    EXPECT_EQ(train(rank.context, rank.comm, recipe, stage, rank.number, flags),
+                              host[static_cast<std::size_t>(rank.number)])
+                        << "flags " << flags;
+                });
+            }
         }
     }
 }
