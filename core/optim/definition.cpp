@@ -49,7 +49,7 @@ uint64_t hash_of(const Parameter& p) {
     system::Fnv64 hash;
     hash.add(p.name);
     hash.add(p.group);
-    for (const FormatId format : p.formats.states) {
+    for (const FormatId format : p.layout.formats.states) {
         hash.add(static_cast<int64_t>(format));
     }
     hash.add(p.param->dtype());
@@ -69,7 +69,7 @@ void check_gather(const recipe::Recipe& recipe, const shard::ShardingOptions& op
     const bool gathers = recipe.fp8.gather && options.stage > 0 && options.comm->size() > 1 &&
                          parameters.count() > 0;
     const bool has_codes = std::any_of(parameters.begin(), parameters.end(),
-                                       [](const Parameter& p) { return p.is_codes; });
+                                       [](const Parameter& p) { return p.layout.is_codes; });
     if (gathers && !has_codes) {
         fail(Code::unsupported,
              "optimizer: the recipe's weight.gather.codes is on, but no parameter is a tensor of "
@@ -102,8 +102,9 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
     std::vector<shard::ShardedTensor> tensors;
     for (const Parameter& p : parameters) {
         const bool has_scales =
-            (p.param->scales() != nullptr && !p.is_codes) || is_scaled(p.formats.master) ||
-            std::any_of(std::begin(p.formats.states), std::end(p.formats.states),
+            (p.param->scales() != nullptr && !p.layout.is_codes) ||
+            is_scaled(p.layout.formats.master) ||
+            std::any_of(std::begin(p.layout.formats.states), std::end(p.layout.formats.states),
                         [](FormatId f) { return is_scaled(f); });
         if (has_scales && options.stage > 0 && options.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,
@@ -111,10 +112,9 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
                  "share; use the greedy plan, or stage 0",
                  p.name.c_str());
         }
-        tensors.push_back({p.param, p.grad,
-                           gather_dtype(recipe, p.weight, p.param->shape().ndim < 2),
-                           reduce_wire(options.wire, recipe, p.formats),
-                           p.is_codes ? dtype_of(recipe.weight) : DType::none, p.init_fp32});
+        tensors.push_back({p.param, p.grad, p.layout.gather, p.layout.wire, p.layout.sum,
+                           p.layout.is_codes ? dtype_of(p.layout.kept) : DType::none,
+                           p.layout.own_weight.exists(), p.init_fp32});
     }
     return tensors;
 }

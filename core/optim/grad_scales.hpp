@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GradScales: the scales under which ranks reduce gradients as codes, where they do, in the steps and checkpoints of an optimizer.
+// GradScales: the scales under which ranks reduce gradients as codes, where they do, in steps and checkpoints of an optimizer.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which format each array of a parameter gets under a recipe, and so the bytes, before anything is allocated: those that are
-// held, and those that ranks send.
+// The bytes of a recipe's layout before anything is allocated: those that are held, and those that ranks send.
 #pragma once
 
 #include <array>
@@ -11,9 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "numerics/rules.hpp"
-#include "recipe/recipe.hpp"
-#include "shard/sharding.hpp"
+#include "optim/layout.hpp"
 
 namespace mp::optim {
 
@@ -40,36 +37,6 @@ struct MemoryReport {
         return weight + master + grad + of_states() + compensation + reduced_grad;
     }
 };
-
-// What one parameter is kept in beside its weight; `none` for what it does not have.
-struct StateFormats {
-    FormatId grad = FormatId::none;
-    numerics::RuleId rule = numerics::RuleId::adamw;
-    FormatId states[numerics::kMaxStates] = {}; // those of the rule, in its order
-    FormatId compensation = FormatId::none;
-    FormatId master = FormatId::none;
-    bool half_away = false; // the weight is rounded from its fp32 master with halves away from zero
-};
-
-// For a parameter of `weight` format with so many elements, stepped by a rule: of the whole parameter, however it is cut
-// between ranks, so that the cut does not decide the formats.
-StateFormats state_formats(const recipe::Recipe& recipe, FormatId weight, int64_t count,
-                           numerics::RuleId rule);
-
-// What the states of a group of parameters are kept in, in its rule's order, as the recipe's keys say it; empty: what the
-// recipe says.
-using FormatsOfGroup = std::array<std::string, numerics::kMaxStates>;
-// The recipe of such a group. A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
-recipe::Recipe with_formats(const recipe::Recipe& recipe, const FormatsOfGroup& formats,
-                            numerics::RuleId rule);
-
-// What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
-// recipe's own type; else its own. Vectors (norms, biases), which no product takes, are never rounded for it.
-DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector);
-
-// What a parameter's gradient is reduced in: `wire`, but in fp32 where that is fp8 and the recipe, whose gradients are
-// codes, keeps this one in high precision (MS-AMP's biases and norms).
-Format reduce_wire(const Format& wire, const recipe::Recipe& recipe, const StateFormats& formats);
 
 // A parameter before there is one.
 struct PlannedTensor {

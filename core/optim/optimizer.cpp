@@ -11,9 +11,9 @@
 namespace mp::optim {
 namespace {
 
-ParameterOptions parameter_options(const recipe::Recipe& recipe, const OptimizerOptions& options) {
-    return {recipe.weight, options.is_sharded() && options.sharding.stage > 0 && recipe.fp8.gather,
-            options.offload, options.is_sharded()};
+ParameterOptions parameter_options(const OptimizerOptions& options) {
+    return {{options.is_sharded() ? options.sharding.stage : -1, options.sharding.wire},
+            options.offload};
 }
 
 int32_t ranks_of(const OptimizerOptions& options) {
@@ -37,7 +37,7 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& rec
                      const OptimizerOptions& options)
     : context_(std::move(context)), recipe_(recipe), options_(options),
       groups_(recipe, context_->stream().device()),
-      parameters_(context_, parameter_options(recipe, options)),
+      parameters_(context_, parameter_options(options)),
       tables_(context_, groups_, parameters_, options.offload, options.seed),
       grad_scales_(parameters_), calls_(parameters_) {
     recipe::check_recipe(recipe_);

@@ -22,25 +22,25 @@ uint64_t name_hash(const std::string& name) {
 
 int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& recipe,
                         numerics::RuleId rule, const NewParameter& source) {
-    check_new(source);
+    check_new(recipe, source);
     Parameter made;
     made.name = source.name;
     made.group = group;
     made.param = source.param;
     made.init_fp32 = source.init_fp32;
     made.counts_elsewhere = source.counts_elsewhere;
-    made.is_codes = is_gathered_codes(*source.param);
-    made.weight = weight_format(*source.param);
-    made.formats = state_formats(recipe, made.weight, source.param->count(), rule);
+    const Shape& shape = source.param->shape();
+    made.layout = make_layout(
+        recipe, {shape.count(), format_of(*source.param), shape.ndim < 2, rule}, options_.layout);
     made.grad = source.grad != nullptr
                     ? source.grad
-                    : make_state(context_, stream, made.formats.grad, source.param->shape());
+                    : make_state(context_, stream, made.layout.grad.format, shape);
     const int32_t index = count();
     list_.push_back(std::move(made));
     try {
         names_.emplace(source.name, index);
         claim_memory(index);
-        if (!options_.is_sharded) {
+        if (options_.layout.stage < 0) {
             make_states(stream, index);
         }
     } catch (...) {
@@ -87,14 +87,14 @@ void Parameters::make_states(Stream& stream, int32_t index) {
             own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
         Stream& place = state_stream(stream);
         forget_states(p); // of an attempt that failed
-        p.states.emplace(context_, place, p.formats, shape);
+        p.states.emplace(context_, place, p.layout.formats, shape);
         p.states->for_each([this, index](const Tensor& state) {
             state_memory_.add(state.data(), state.bytes(), index);
         });
         if (options_.offload) {
             p.host_weight = make_like(place, device_weight(index), shape);
         }
-        check_segment(segment(index), p.name.c_str(), p.formats.rule);
+        check_segment(segment(index), p.name.c_str(), p.layout.formats.rule);
         initialize(stream, index);
     }
     p.init_fp32 = nullptr;
@@ -290,8 +290,8 @@ StatesPlace Parameters::place(int32_t index) const {
     const Shape& shape = p.param->shape();
     const shard::ShardSlice own = slice(index);
     StatesPlace place;
-    place.weight = p.weight; // of codes for use: the owner's exact numbers
-    place.formats = p.formats;
+    place.weight = p.layout.kept; // of codes for use: the owner's exact numbers
+    place.formats = p.layout.formats;
     place.shape.assign(shape.sizes.begin(), shape.sizes.begin() + shape.ndim);
     place.whole = p.param->count();
     place.start = own.start;

@@ -30,10 +30,7 @@ struct Parameter {
     std::shared_ptr<Tensor> grad;
     std::shared_ptr<Tensor> init_fp32; // until its states are made
     bool counts_elsewhere = false;     // as in NewParameter
-    FormatId weight = FormatId::none;  // what the step keeps the weight in
-    StateFormats formats;
-    bool is_codes =
-        false; // fp8 codes that are gathered for use; their owner keeps the exact values
+    Layout layout;
     std::optional<ParamStates> states; // of the elements that are here; none before shard()
     // Offloaded: those elements of the weight beside their states, which the step writes and the device's follow. Else null.
     std::shared_ptr<Tensor> host_weight;
@@ -41,10 +38,8 @@ struct Parameter {
 
 // What decides where a parameter's states are.
 struct ParameterOptions {
-    FormatId weight = FormatId::none; // the recipe's
-    bool gathers_codes = false;       // weights may be codes for use
-    bool offload = false;             // states and step on the host
-    bool is_sharded = false;          // states are made when the parameters are cut
+    LayoutOptions layout; // where ranks share them, states are made when they are cut
+    bool offload = false; // states and step on the host
 };
 
 class Parameters {
@@ -98,8 +93,8 @@ class Parameters {
     [[nodiscard]] MemoryReport memory() const noexcept;
 
   private:
-    void check_new(const NewParameter& parameter) const;
-    void check_format(const NewParameter& parameter) const;
+    void check_new(const recipe::Recipe& recipe, const NewParameter& parameter) const;
+    void check_format(const recipe::Recipe& recipe, const NewParameter& parameter) const;
     // Whose memory a tensor meets: "weight of 'w'", say; empty: nobody's.
     [[nodiscard]] std::string holder_of(const Tensor& tensor) const;
     void check_apart(const NewParameter& parameter) const;
@@ -107,10 +102,6 @@ class Parameters {
     void forget_last() noexcept;
     void forget_states(const Parameter& parameter) noexcept;
     void check_values(int32_t index, const Tensor& values) const;
-    [[nodiscard]] bool is_gathered_codes(const Tensor& param) const noexcept;
-    [[nodiscard]] FormatId weight_format(const Tensor& param) const noexcept {
-        return is_gathered_codes(param) ? options_.weight : format_of(param);
-    }
     // Where the step finds them.
     [[nodiscard]] ArrayRef weight(int32_t index) const;
     // Between the two where the step finds them on the host; else nothing. Waits.

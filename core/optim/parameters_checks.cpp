@@ -6,7 +6,7 @@
 
 namespace mp::optim {
 
-void Parameters::check_new(const NewParameter& p) const {
+void Parameters::check_new(const recipe::Recipe& recipe, const NewParameter& p) const {
     if (sharding_ != nullptr) {
         fail(Code::bad_state,
              "optimizer: its parameters are shared out among the ranks; '%s' comes too late",
@@ -17,7 +17,7 @@ void Parameters::check_new(const NewParameter& p) const {
     if (names_.contains(p.name)) {
         fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'", name);
     }
-    check_format(p);
+    check_format(recipe, p);
     for (const Tensor* tensor : {p.param.get(), p.grad.get(), p.init_fp32.get()}) {
         if (tensor == nullptr) {
             continue;
@@ -74,12 +74,7 @@ void Parameters::check_number(const Tensor* number, const char* name) const {
     }
 }
 
-bool Parameters::is_gathered_codes(const Tensor& param) const noexcept {
-    return options_.gathers_codes && param.scales() != nullptr &&
-           param.format().grid == kTensorScale && format_of(param) != options_.weight;
-}
-
-void Parameters::check_format(const NewParameter& p) const {
+void Parameters::check_format(const recipe::Recipe& recipe, const NewParameter& p) const {
     const char* name = p.name.c_str();
     for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
         if (tensor != nullptr && tensor->scales() != nullptr &&
@@ -90,12 +85,12 @@ void Parameters::check_format(const NewParameter& p) const {
                  name, format_text(tensor->format()).c_str());
         }
     }
-    const FormatId format = weight_format(*p.param);
-    if (format != FormatId::fp32 && format != options_.weight) {
+    const FormatId format = kept_format(recipe, format_of(*p.param), options_.layout);
+    if (format != FormatId::fp32 && format != recipe.weight) {
         fail(Code::invalid_dtype,
              "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
              "precision",
-             name, format_name(format), format_name(options_.weight));
+             name, format_name(format), format_name(recipe.weight));
     }
 }
 

@@ -7,7 +7,6 @@
 
 namespace mp::shard {
 
-// Weights that are gathered rounded, or that are given back between uses, are kept exactly by their owner.
 ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream,
                                int32_t stage, comm::Communicator& comm, const ShardPlan& plan,
                                const std::vector<ShardedTensor>& tensors,
@@ -19,12 +18,10 @@ ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& 
         const Tensor& param = *tensors_[i].param;
         const ShardSlice own = own_slice(parameter);
         const DType dtype = tensors_[i].is_codes() ? tensors_[i].exact : param.dtype();
-        const bool is_apart =
-            stage_ == 3 || tensors_[i].is_codes() || (stage_ > 0 && tensors_[i].gather != dtype);
         if (tensors_[i].is_codes()) {
             code_parameters_.push_back(parameter);
         }
-        if (is_apart && own.count > 0) {
+        if (tensors_[i].is_apart && own.count > 0) {
             own_[i] = param.scales() != nullptr && !tensors_[i].is_codes()
                           ? std::make_shared<Tensor>(context, stream, param.format(), param.shape())
                           : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});

@@ -21,8 +21,10 @@ struct ShardedTensor {
     std::shared_ptr<Tensor> grad;
     DType gather = DType::none;                   // what its weight is gathered in
     Format wire = comm::wire_format(DType::bf16); // what its gradient is reduced in
+    DType sum = DType::fp32;                      // what its sums are
     // Not none: `param` is fp8 codes for use only, and its owner keeps the exact slice in this type.
     DType exact = DType::none;
+    bool is_apart = false;             // its owner's slice lies in memory of its own
     std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param
 
     [[nodiscard]] bool is_codes() const noexcept { return exact != DType::none; }

@@ -125,8 +125,7 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                                              plan_, tensors_, progress_.messages());
         for (const ShardedTensor& tensor : tensors_) {
             if (options_.stage == 0) {
-                const DType sums = comm::is_shared(tensor.wire) ? tensor.wire.dtype : DType::fp32;
-                full_sums_.push_back(std::make_shared<Tensor>(context, stream, sums,
+                full_sums_.push_back(std::make_shared<Tensor>(context, stream, tensor.sum,
                                                               Shape{{tensor.param->count()}, 1}));
             }
             if (options_.stage >= 2) {

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layout: what of a parameter lies where, decided once: its arrays, each with its format, which elements of it a rank has, where
+// and for how long. Memory and wire plans, the allocator, what ranks share and checkpoints all read it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "dtype/format_id.hpp"
+#include "numerics/rules.hpp"
+#include "recipe/recipe.hpp"
+#include "shard/sharding.hpp"
+
+namespace mp::optim {
+
+// What one parameter is kept in beside its weight; `none` for what it does not have.
+struct StateFormats {
+    FormatId grad = FormatId::none;
+    numerics::RuleId rule = numerics::RuleId::adamw;
+    FormatId states[numerics::kMaxStates] = {}; // those of the rule, in its order
+    FormatId compensation = FormatId::none;
+    FormatId master = FormatId::none;
+    bool half_away = false; // the weight is rounded from its fp32 master with halves away from zero
+};
+
+// For a parameter of `weight` format with so many elements, stepped by a rule: of the whole parameter, however it is cut
+// between ranks, so that the cut does not decide the formats.
+StateFormats state_formats(const recipe::Recipe& recipe, FormatId weight, int64_t count,
+                           numerics::RuleId rule);
+
+// What the states of a group of parameters are kept in, in its rule's order, as the recipe's keys say it; empty: what the
+// recipe says.
+using FormatsOfGroup = std::array<std::string, numerics::kMaxStates>;
+// The recipe of such a group. A recipe's roundings are those of the whole step; where a group keeps fp32 nothing is rounded.
+recipe::Recipe with_formats(const recipe::Recipe& recipe, const FormatsOfGroup& formats,
+                            numerics::RuleId rule);
+
+// What a weight of this format is gathered in: the recipe's gather type where that is smaller, for weights of the
+// recipe's own type; else its own. Vectors (norms, biases), which no product takes, are never rounded for it.
+DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector);
+
+// Which elements of an array a rank has: all, or those of its slice.
+enum class Placement { whole, slice };
+// For how long an array has memory: always, or around its use: weights between gather and release, gradients until they leave.
+enum class Lifetime { always, in_use };
+
+struct LayoutArray {
+    FormatId format = FormatId::none; // there is no such array
+    Placement placement = Placement::whole;
+    Lifetime lifetime = Lifetime::always;
+
+    [[nodiscard]] bool exists() const noexcept { return format != FormatId::none; }
+    // That a rank holds between steps, of `whole` elements of which `slice` are its own.
+    [[nodiscard]] int64_t bytes(int64_t whole, int64_t slice) const;
+};
+
+// How ranks share a model.
+struct LayoutOptions {
+    int32_t stage = -1; // of ZeRO; -1: nobody shares it
+    Format wire = comm::wire_format(DType::fp32);
+};
+
+// A parameter as its layout sees it.
+struct LayoutTensor {
+    int64_t count = 0;
+    FormatId memory = FormatId::none; // what its tensor is
+    bool is_vector = false;           // of one dimension
+    numerics::RuleId rule = numerics::RuleId::adamw;
+};
+
+struct Layout {
+    int64_t count = 0;
+    FormatId kept = FormatId::none; // as kept_format()
+    bool is_codes = false;          // the tensor is codes for use only, which ranks gather
+    LayoutArray weight;             // the parameter's tensor
+    LayoutArray own_weight;         // its owner's slice, where that is not part of the tensor
+    LayoutArray grad;
+    StateFormats formats;
+    Placement states = Placement::whole;
+    DType gather = DType::none; // what its weight is gathered in
+    Format wire;                // what its gradient is reduced in
+    DType sum = DType::
+        none; // what the sums of its slice over ranks are; none: nobody else has a part in them
+    bool is_summed_everywhere = false; // sums of all elements too
+};
+
+// What the step keeps a weight in, exactly: what its tensor is, but where that is codes for use, which ranks gather.
+FormatId kept_format(const recipe::Recipe& recipe, FormatId memory, const LayoutOptions& options);
+
+// `recipe`: with the formats of the parameter's group.
+Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
+                   const LayoutOptions& options);
+
+} // namespace mp::optim
