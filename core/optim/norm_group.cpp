@@ -2,13 +2,12 @@
 #include "optim/norm_group.hpp"
 
 #include <cmath>
-#include <limits>
 
 #include "device/ops.hpp"
 
 namespace mp::optim {
 
-void NormGroup::check(const Parameters& parameters) const {
+void NormGroup::check_counted(const Parameters& parameters) const {
     for (const Parameter& p : parameters) {
         if (p.counts_elsewhere && !exists()) {
             fail(Code::bad_state,
@@ -19,41 +18,49 @@ void NormGroup::check(const Parameters& parameters) const {
     }
 }
 
+std::vector<NormGroup::Message> NormGroup::exchange(const Message& own) const {
+    const auto ranks = static_cast<std::size_t>(comm_->size());
+    const std::vector<int64_t> bytes(ranks, sizeof own);
+    std::vector<int64_t> offsets(ranks + 1);
+    for (std::size_t i = 0; i <= ranks; ++i) {
+        offsets[i] = static_cast<int64_t>(i * sizeof own);
+    }
+    std::vector<Message> all(ranks);
+    comm::CallOptions options;
+    options.site = "norm over other parameters";
+    check(comm_->all_gather({&own, sizeof own, all.data(), bytes.data(), offsets.data()}, options));
+    return all;
+}
+
+void NormGroup::decline() const { (void)exchange({-1.0, 0}); }
+
 std::vector<double> NormGroup::sums(const std::vector<double>& own,
                                     const std::vector<bool>& counts_elsewhere,
                                     uint64_t guard) const {
-    struct Message {
-        double sum;
-        uint64_t guard;
-    };
-    Message mine = {
-        own.empty() && !counts_elsewhere.empty() ? std::numeric_limits<double>::quiet_NaN() : 0.0,
-        guard};
+    Message mine = {0.0, guard};
     for (std::size_t i = 0; i < own.size(); ++i) {
         if (!counts_elsewhere[i] || !std::isfinite(own[i])) {
             mine.sum += own[i];
         }
     }
-    const auto ranks = static_cast<std::size_t>(comm_->size());
-    const std::vector<int64_t> bytes(ranks, sizeof mine);
-    std::vector<int64_t> offsets(ranks + 1);
-    for (std::size_t i = 0; i <= ranks; ++i) {
-        offsets[i] = static_cast<int64_t>(i * sizeof mine);
-    }
-    std::vector<Message> all(ranks);
-    comm::CallOptions options;
-    options.site = "norm over other parameters";
-    mp::check(
-        comm_->all_gather({&mine, sizeof mine, all.data(), bytes.data(), offsets.data()}, options));
+    const std::vector<Message> all = exchange(mine);
     std::vector<double> sums;
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        if (all[rank].sum < 0.0) {
+            fail(Code::peer_error,
+                 "optimizer: rank %zu of mp_optimizer_set_norm_comm could not go on; no rank "
+                 "changed anything. Its own message says why",
+                 rank);
+        }
+        sums.push_back(all[rank].sum);
+    }
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (all[rank].guard != all[0].guard) {
             fail(Code::rank_mismatch,
                  "optimizer: the guard, or the loss that it watches, differs between the ranks 0 "
                  "and %zu of mp_optimizer_set_norm_comm; give all the same (mp_optimizer_set_loss)",
                  rank);
         }
-        sums.push_back(all[rank].sum);
     }
     return sums;
 }

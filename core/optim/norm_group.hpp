@@ -17,17 +17,24 @@ class NormGroup {
     explicit NormGroup(std::shared_ptr<comm::Communicator> comm) : comm_(std::move(comm)) {}
     [[nodiscard]] bool exists() const noexcept { return comm_ != nullptr; }
     // Throws where a parameter counts elsewhere, and there is nowhere else.
-    void check(const Parameters& parameters) const;
+    void check_counted(const Parameters& parameters) const;
 
     // Collective: given the sums of squares of this rank's chunks, each rank's sum in the order of ranks. A rank adds its
-    // chunks one after another; those of parameters that count elsewhere are only looked at for what is not finite. `own`
-    // empty: this rank cannot go on, and all skip. `guard`: StepGuard::hash(); where ranks differ in it all throw
-    // rank_mismatch.
+    // chunks one after another; those of parameters that count elsewhere are only looked at for what is not finite. `guard`:
+    // StepGuard::hash(); where ranks differ in it all throw rank_mismatch. peer_error where one of them declines.
     [[nodiscard]] std::vector<double> sums(const std::vector<double>& own,
                                            const std::vector<bool>& counts_elsewhere,
                                            uint64_t guard) const;
+    // In place of sums(): this rank cannot go on.
+    void decline() const;
 
   private:
+    struct Message {
+        double sum; // negative: the rank declines
+        uint64_t guard;
+    };
+    [[nodiscard]] std::vector<Message> exchange(const Message& own) const;
+
     std::shared_ptr<comm::Communicator> comm_;
 };
 

@@ -20,6 +20,13 @@ int32_t ranks_of(const OptimizerOptions& options) {
     return options.is_sharded() ? options.sharding.comm->size() : 0;
 }
 
+// Before anything is made.
+OptimizerOptions checked(const recipe::Recipe& recipe, const OptimizerOptions& options) {
+    recipe::check_recipe(recipe);
+    check_options(options, ranks_of(options));
+    return options;
+}
+
 } // namespace
 
 void check_options(const OptimizerOptions& options, int32_t ranks) {
@@ -35,14 +42,11 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
 
 Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                      const OptimizerOptions& options)
-    : context_(std::move(context)), recipe_(recipe), options_(options),
+    : context_(std::move(context)), recipe_(recipe), options_(checked(recipe, options)),
       groups_(recipe, context_->stream().device()),
       parameters_(context_, parameter_options(options)),
       tables_(context_, groups_, parameters_, options.offload, options.seed),
-      grad_scales_(parameters_), calls_(parameters_) {
-    recipe::check_recipe(recipe_);
-    check_options(options_, ranks_of(options_));
-}
+      grad_scales_(parameters_), calls_(parameters_) {}
 
 int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& parameter) {
     groups_.check(group, false);
@@ -177,7 +181,7 @@ class Clipping final : public StepParticipant {
   public:
     Clipping(double max_grad_norm, const NormGroup& others, const Parameters& parameters)
         : max_grad_norm_(max_grad_norm), others_(others), parameters_(parameters) {}
-    void begin(Stream& /*stream*/) override { others_.check(parameters_); }
+    void begin(Stream& /*stream*/) override { others_.check_counted(parameters_); }
     void propose(comm::Agreement& agreement) override {
         shown_.set("%g", max_grad_norm_);
         agreement.must_equal("max_grad_norm", numerics::bits_from_double(max_grad_norm_),
@@ -223,8 +227,9 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     // Its report is the first to end: of numbers that the others then forget.
     StepReport report({*context_, parameters_, groups_, tables_, layers_, guard_, scaler},
                       history_);
-    StepParticipant* const participants[] = {&report, &clipping,   &guard_,  &tables_,     &groups_,
-                                             &calls_, &loss_scale, &layers_, &grad_scales_};
+    // Where ranks disagree, the first to propose is named.
+    StepParticipant* const participants[] = {&report,     &calls_,  &groups_, &clipping,    &guard_,
+                                             &loss_scale, &tables_, &layers_, &grad_scales_};
     StepRanks ranks(sharding(), norm_group_, parameters_,
                     has_others ? tables_.enabled() : std::vector<int32_t>(), guard_.hash());
     run_step(stream,

@@ -22,7 +22,7 @@ void measure(Stream& stream, const Step& step, const StepRanks& ranks) {
     for (StepParticipant* const participant : step.participants) {
         participant->begin(stream);
     }
-    if (ranks.agree()) {
+    if (ranks.must_agree()) {
         for (StepParticipant* const participant : step.participants) {
             participant->collect(stream);
         }

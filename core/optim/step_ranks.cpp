@@ -2,6 +2,7 @@
 #include "optim/step_ranks.hpp"
 
 #include "shard/sharding.hpp"
+#include "status/guarded.hpp"
 
 namespace mp::optim {
 
@@ -41,14 +42,18 @@ void StepRanks::give_up(const Status& own, bool measures) {
     if (!measures) {
         return;
     }
+    // What fails here fails in reach(), too, or was said before.
     if (sharding_ != nullptr && !is_summed_) {
-        (void)sharding_->all_sums(sharding_->no_sums(enabled_), enabled_);
+        (void)guarded("sums", [&]() -> Status {
+            (void)sharding_->all_sums(sharding_->no_sums(enabled_), enabled_);
+            return {};
+        });
     }
     if (others_ != nullptr && !is_measured_) {
-        try {
-            (void)others_->sums({}, elsewhere_, guard_);
-        } catch (const Error&) { // an agreement is still waited for
-        }
+        (void)guarded("sums", [&]() -> Status {
+            others_->decline();
+            return {};
+        });
     }
 }
 

@@ -22,7 +22,7 @@ class StepRanks {
     StepRanks(const StepRanks&) = delete;
     StepRanks& operator=(const StepRanks&) = delete;
 
-    [[nodiscard]] bool agree() const noexcept { return sharding_ != nullptr; }
+    [[nodiscard]] bool must_agree() const noexcept { return sharding_ != nullptr; }
     void reduce(Stream& stream);
     // How the sums of squares become those of all ranks; null: they are.
     [[nodiscard]] const ChunkSumExchange* exchange() const noexcept {

@@ -107,6 +107,30 @@ TEST(NormGroup, ClipsByTheNormOfAllParameters) {
     });
 }
 
+// The others wait neither for it nor take a step without it.
+TEST(NormGroup, OneThatCannotGoOnStopsAll) {
+    run_ranks(2, [&](mp_comm* comm, int32_t rank) {
+        Model part(params_of(rank), comm);
+        mp_guard_desc guard = MP_GUARD_DESC_INIT;
+        guard.max_loss_z = 6.0;
+        MP_OK(mp_optimizer_set_guard(part.optimizer, nullptr, &guard));
+        const auto before = bytes_of(part.weights[0]);
+        if (rank == 0) {
+            MP_FAILS(mp_optimizer_step(part.optimizer, nullptr, nullptr), MP_STATUS_BAD_STATE,
+                     "mp_optimizer_set_loss");
+        } else {
+            MP_OK(mp_optimizer_set_loss(part.optimizer, 2.0));
+            MP_FAILS(mp_optimizer_step(part.optimizer, nullptr, nullptr), MP_STATUS_PEER_ERROR,
+                     "rank 0", "could not go on");
+        }
+        EXPECT_EQ(bytes_of(part.weights[0]), before);
+        EXPECT_EQ(part.stats().skipped_steps, 0);
+        MP_OK(mp_optimizer_set_loss(part.optimizer, 2.0));
+        MP_OK(mp_optimizer_step(part.optimizer, nullptr, nullptr));
+        EXPECT_EQ(part.stats().step, 1);
+    });
+}
+
 // An infinity in a parameter that counts elsewhere is seen all the same.
 TEST(NormGroup, SkipsWhereAnyGradientIsNotFinite) {
     run_ranks(2, [&](mp_comm* comm, int32_t rank) {

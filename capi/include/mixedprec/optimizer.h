@@ -254,7 +254,7 @@ MP_API mp_status mp_optimizer_get_found_inf_tensor(mp_optimizer* optimizer,
  * @param[in] comm       kept alive; one message of 16 bytes a rank in every step; NULL: this rank's parameters alone. A
  *                       guard, and the loss that it watches, must be the same on all: MP_STATUS_RANK_MISMATCH otherwise
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE. mp_optimizer_step is collective from now on and may
- *          return what mp_comm_all_to_all does; nothing has changed then
+ *          return what mp_comm_all_to_all does, or MP_STATUS_PEER_ERROR where another rank cannot go on; nothing has changed then
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_norm_comm(mp_optimizer* optimizer, mp_comm* comm);
