@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "numerics/rules.hpp"
-#include "optim/memory_plan.hpp"
+#include "optim/layout.hpp"
 #include "optim/step_participant.hpp"
 #include "recipe/recipe.hpp"
 #include "tensor/tensor.hpp"

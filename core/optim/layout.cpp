@@ -72,9 +72,8 @@ DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector
                : dtype_of(weight);
 }
 
-int64_t LayoutArray::bytes(int64_t whole, int64_t slice) const {
-    const int64_t held = placement == Placement::whole ? whole : slice;
-    return format_bytes(format, lifetime == Lifetime::always ? held : 0);
+int64_t LayoutArray::bytes(int64_t count) const {
+    return format_bytes(format, lifetime == Lifetime::always ? count : 0);
 }
 
 FormatId kept_format(const recipe::Recipe& recipe, FormatId memory, const LayoutOptions& options) {
@@ -104,7 +103,6 @@ Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
     const bool is_apart = options.stage == 3 || layout.is_codes ||
                           (options.stage > 0 && layout.gather != dtype_of(layout.kept));
     layout.own_weight.format = is_apart ? layout.kept : FormatId::none;
-    layout.own_weight.placement = Placement::slice;
     layout.states = options.stage > 0 ? Placement::slice : Placement::whole;
     layout.wire = reduce_wire(options.wire, recipe, layout.formats);
     layout.sum = comm::is_shared(layout.wire) ? layout.wire.dtype : DType::fp32;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout: what of a parameter lies where, decided once: its arrays, each with its format, which elements of it a rank has, where
-// and for how long. Memory and wire plans, the allocator, what ranks share and checkpoints all read it.
+// Layout: what arrays a parameter has, decided once: the format of each, which elements of it a rank has, for how long, and what
+// travels as what. The memory and wire plans, the parameters, what ranks share and the sharded weights read it.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 
+#include "comm/wire.hpp"
 #include "dtype/format_id.hpp"
 #include "numerics/rules.hpp"
 #include "recipe/recipe.hpp"
-#include "shard/sharding.hpp"
 
 namespace mp::optim {
 
@@ -47,12 +47,11 @@ enum class Lifetime { always, in_use };
 
 struct LayoutArray {
     FormatId format = FormatId::none; // there is no such array
-    Placement placement = Placement::whole;
     Lifetime lifetime = Lifetime::always;
 
     [[nodiscard]] bool exists() const noexcept { return format != FormatId::none; }
-    // That a rank holds between steps, of `whole` elements of which `slice` are its own.
-    [[nodiscard]] int64_t bytes(int64_t whole, int64_t slice) const;
+    // Those that a rank holds between uses, of so many elements.
+    [[nodiscard]] int64_t bytes(int64_t count) const;
 };
 
 // How ranks share a model.

@@ -5,8 +5,6 @@
 
 #include "comm/reduce_scatter.hpp"
 #include "numerics/part_sum.hpp"
-#include "optim/step_memory.hpp"
-#include "recipe/keys.hpp"
 #include "shard/shard_groups.hpp"
 #include "status/status.hpp"
 
@@ -88,8 +86,8 @@ void visit_cut(const std::vector<Layout>& tensors, const shard::ShardingOptions&
 // What every rank holds of a tensor, whoever owns its elements.
 void add_common(MemoryReport& report, const Layout& tensor) {
     report.parameter_count += tensor.count;
-    report.weight += tensor.weight.bytes(tensor.count, 0);
-    report.grad += tensor.grad.bytes(tensor.count, 0);
+    report.weight += tensor.weight.bytes(tensor.count);
+    report.grad += tensor.grad.bytes(tensor.count);
     if (tensor.is_summed_everywhere) {
         report.reduced_grad += bytes_of(tensor.sum, tensor.count);
     }
@@ -100,7 +98,7 @@ void add_common(MemoryReport& report, const Layout& tensor) {
 
 // What the owner of some of its elements, at least one, holds for them.
 void add_own(MemoryReport& report, const Layout& tensor, int64_t own) {
-    report.weight += tensor.own_weight.bytes(tensor.count, own);
+    report.weight += tensor.own_weight.bytes(own);
     report.reduced_grad += bytes_of(tensor.sum, shard::with_gap(own));
     if (tensor.states == Placement::slice) {
         add_states(report, tensor.formats, own);
@@ -134,7 +132,7 @@ double message_bytes(const Layout& tensor, const shard::ShardingOptions& shardin
     return sum / kinds;
 }
 
-// A rank sends what is not its own. Where groups add first (Sharding::make_buckets), replicas then add the groups' sums in
+// A rank sends what is not its own. Where groups add first, replicas then add the groups' sums in
 // fp32; else every owner of every group gets all contributions.
 double gradient_traffic(const Layout& tensor, const shard::ShardingOptions& sharding, int32_t ranks,
                         bool adds_in_groups) {
@@ -164,13 +162,6 @@ double gradient_traffic(const Layout& tensor, const shard::ShardingOptions& shar
 bool shares_scales(const std::vector<Layout>& tensors) {
     return std::any_of(tensors.begin(), tensors.end(),
                        [](const Layout& tensor) { return comm::is_shared(tensor.wire); });
-}
-
-bool adds_in_groups(const std::vector<Layout>& tensors, const shard::ShardingOptions& sharding,
-                    int32_t ranks) {
-    const int32_t groups = sharding.shard_ranks > 0 ? ranks / sharding.shard_ranks : 1;
-    const int32_t slots = sharding.slots != 0 ? sharding.slots : ranks;
-    return comm::traits(sharding.order).nests(slots, groups) && !shares_scales(tensors);
 }
 
 } // namespace
@@ -228,7 +219,7 @@ PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const Pla
     }
     const double group = sharding.shard_ranks > 0 ? sharding.shard_ranks : ranks;
     const std::vector<Layout> planned = plan_all(recipe, tensors, sharding, ranks);
-    const bool nests = adds_in_groups(planned, sharding, ranks);
+    const bool nests = shard::groups_add_first(sharding, ranks, shares_scales(planned));
     for (const Layout& tensor : planned) {
         traffic.gradients += gradient_traffic(tensor, sharding, ranks, nests);
         const double bytes = sharding.stage == 0 ? static_cast<double>(dtype_size(tensor.sum))

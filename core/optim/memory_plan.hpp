@@ -2,15 +2,14 @@
 // The bytes of a recipe's layout before anything is allocated: those that are held, and those that ranks send.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <iterator>
 #include <numeric>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "optim/layout.hpp"
+#include "shard/sharding.hpp"
 
 namespace mp::optim {
 

@@ -69,6 +69,12 @@ int32_t bucket_kind(const Format& wire) noexcept {
     return static_cast<int32_t>(wire.dtype) * 8 + static_cast<int32_t>(comm::wire_scale(wire));
 }
 
+bool groups_add_first(const ShardingOptions& options, int32_t ranks, bool shares_scales) noexcept {
+    const int32_t groups = options.shard_ranks > 0 ? ranks / options.shard_ranks : 1;
+    const int32_t slots = options.slots != 0 ? options.slots : ranks;
+    return groups > 1 && !shares_scales && comm::traits(options.order).nests(slots, groups);
+}
+
 void check_sharding(const ShardingOptions& options, int32_t ranks) {
     if (options.stage < 0 || options.stage > 3) {
         fail(Code::invalid_argument, "sharding: stage is %d; it must be 0, 1, 2 or 3",
@@ -137,17 +143,6 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
     });
 }
 
-// Groups add their own contributions first, and replicas then the groups' sums in fp32, unless that breaks what the order
-// promises, or sums are codes.
-bool Sharding::adds_across_groups() const noexcept {
-    if (shares_scales(tensors_)) {
-        return false;
-    }
-    const int32_t slots = options_.slots != 0 ? options_.slots : groups_.all().size();
-    return groups_.replicas() != nullptr &&
-           comm::traits(options_.order).nests(slots, groups_.group_count());
-}
-
 void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
     GradientForm form;
     for (const ShardedTensor& tensor : tensors_) {
@@ -160,7 +155,7 @@ void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
     // Every rank sends each of its contributions to their owner, or to all replicas of it.
     comm::Communicator* first =
         groups_.auxiliary() != nullptr ? groups_.auxiliary() : &groups_.all();
-    if (adds_across_groups()) {
+    if (groups_add_first(options_, groups_.all().size(), shares_scales(tensors_))) {
         first = &groups_.shards();
         form.slots = options_.slots / groups_.group_count();
         form.replicas = groups_.replicas();

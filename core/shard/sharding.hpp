@@ -41,6 +41,10 @@ struct ShardingOptions {
 // Throws for stages, orders and wires that do not exist or do not go together among so many ranks.
 void check_sharding(const ShardingOptions& options, int32_t ranks);
 
+// Whether groups of ranks add their own contributions first, and replicas then the groups' sums in fp32: unless that breaks what
+// the order promises, or sums are codes under scales that ranks share.
+bool groups_add_first(const ShardingOptions& options, int32_t ranks, bool shares_scales) noexcept;
+
 // Parameters with one wire may share a bucket.
 int32_t bucket_kind(const Format& wire) noexcept;
 
@@ -116,7 +120,6 @@ class Sharding {
     void move_on(Stream& stream);
 
     void agree(Stream& stream, const Definition& definition) const;
-    [[nodiscard]] bool adds_across_groups() const noexcept;
     void make_buckets(Stream& stream, bool zeroes_gradients);
 
     ShardingOptions options_;
