@@ -82,18 +82,17 @@ void Parameters::make_states(Stream& stream) {
 void Parameters::make_states(Stream& stream, int32_t index) {
     Parameter& p = list_[static_cast<std::size_t>(index)];
     const shard::ShardSlice own = slice(index);
-    if (own.count > 0 || sharding_ == nullptr || sharding_->stage() == 0) {
+    if (own.count > 0 || p.layout.states == Placement::whole) {
         const Shape shape =
             own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
         Stream& place = state_stream(stream);
-        forget_states(p); // of an attempt that failed
+        if (options_.offload) {
+            p.host_weight = make_like(place, device_weight(index), shape);
+        }
         p.states.emplace(context_, place, p.layout.formats, shape);
         p.states->for_each([this, index](const Tensor& state) {
             state_memory_.add(state.data(), state.bytes(), index);
         });
-        if (options_.offload) {
-            p.host_weight = make_like(place, device_weight(index), shape);
-        }
         check_segment(segment(index), p.name.c_str(), p.layout.formats.rule);
         initialize(stream, index);
     }
@@ -110,8 +109,8 @@ std::shared_ptr<Tensor> Parameters::make_like(Stream& stream, const ArrayRef& ar
 void Parameters::initialize(Stream& stream, int32_t index) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     Stream& owner = state_stream(stream);
-    fetch_weight(stream, index);
     if (p.init_fp32 == nullptr) {
+        fetch_weight(stream, index);
         p.states->initialize(owner, weight(index), nullptr);
         return;
     }
@@ -296,7 +295,7 @@ StatesPlace Parameters::place(int32_t index) const {
     place.whole = p.param->count();
     place.start = own.start;
     place.count = own.count;
-    place.is_everywhere = sharding_ == nullptr || sharding_->stage() == 0;
+    place.is_everywhere = p.layout.states == Placement::whole;
     place.is_copy = !place.is_everywhere && sharding_->groups().group() > 0;
     place.stream = options_.offload ? &context_->host_stream() : &context_->stream();
     if (p.states.has_value()) {

@@ -20,11 +20,7 @@ void check_z(const char* name, double value) {
     }
 }
 
-} // namespace
-
-namespace {
-
-void check_options(const GuardOptions& options) {
+void check_guard(const GuardOptions& options) {
     check_z("max_grad_norm_z", options.max_grad_norm_z);
     check_z("max_loss_z", options.max_loss_z);
     if (options.max_grad_norm_z == 0.0 && options.max_loss_z == 0.0) {
@@ -41,17 +37,17 @@ void check_options(const GuardOptions& options) {
 } // namespace
 
 void StepGuard::set(Stream& stream, const std::optional<GuardOptions>& options) {
-    GuardValues seen = read(stream);
-    Buffer next;
+    StepGuard next;
     if (options.has_value()) {
-        check_options(*options);
-        next = stream.allocate(sizeof(numerics::GuardState));
-        stream.zero(next.data(), next.bytes());
+        check_guard(*options);
+        next.options_ = *options;
+        next.state_ = stream.allocate(sizeof(numerics::GuardState));
+        stream.zero(next.state_.data(), next.state_.bytes());
     }
+    next.write(stream, read(stream));
+    next.loss_ = loss_;
     stream.sync(); // the old one's memory is no longer in use
-    options_ = options.value_or(GuardOptions{});
-    state_ = std::move(next);
-    write(stream, std::move(seen));
+    *this = std::move(next);
 }
 
 void StepGuard::begin(Stream& /*stream*/) {

@@ -24,6 +24,7 @@ class StepLayers final : public StepParticipant {
     // What ranks must have in common so that their amaxes lie at the same places: sizes and recipes, in order.
     [[nodiscard]] uint64_t definition() const;
 
+    void begin(Stream& /*stream*/) override { is_agreed_ = false; }
     // This rank's amaxes of the step.
     void collect(Stream& stream) override { amaxes_.read(stream); }
     void propose(comm::Agreement& agreement) override;

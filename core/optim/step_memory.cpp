@@ -243,9 +243,7 @@ void StepMemory::write(Stream& stream, const StepCounts& counts) {
     stream.sync();
 }
 
-PreparedStep StepMemory::read_prepared(Stream& stream) const {
-    PreparedStep prepared;
-    prepared.scalars.resize(static_cast<std::size_t>(group_count_));
+void StepMemory::read_prepared(Stream& stream, PreparedStep& prepared) const {
     stream.copy(&prepared.state, state_.data(), state_.bytes(), CopyKind::device_to_host);
     if (group_count_ > 0) {
         stream.copy(prepared.scalars.data(), scalars(),
@@ -253,7 +251,6 @@ PreparedStep StepMemory::read_prepared(Stream& stream) const {
                     CopyKind::device_to_host);
     }
     stream.sync();
-    return prepared;
 }
 
 bool needs_stats(const StepOptions& options, const scaler::LossScaler* scaler) {

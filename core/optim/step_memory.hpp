@@ -70,7 +70,11 @@ class StepMemory {
 
     // The decision of a step, whose gradients were read where anything asks for it.
     void prepare(Stream& stream, scaler::LossScaler* scaler, const StepOptions& options) const;
-    [[nodiscard]] PreparedStep read_prepared(Stream& stream) const; // waits
+    // Of so many scalars as there are groups: apply phases take no memory. Waits.
+    void read_prepared(Stream& stream, PreparedStep& prepared) const;
+    [[nodiscard]] std::size_t group_count() const noexcept {
+        return static_cast<std::size_t>(group_count_);
+    }
     // In device memory, at one place as long as this lives.
     [[nodiscard]] numerics::OptimizerState* state() const noexcept {
         return state_.as<numerics::OptimizerState>();
@@ -80,7 +84,8 @@ class StepMemory {
         return &state_.as<numerics::OptimizerState>()->skip;
     }
 
-    [[nodiscard]] numerics::GroupScalars* scalars() const noexcept; // likewise, of each group
+    // Of each group, in device memory that set_groups() and set_tables() replace.
+    [[nodiscard]] numerics::GroupScalars* scalars() const noexcept;
 
   private:
     // The parts of groups_, each from a cache line of its own on: hyperparameters, scalars, counts.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepParticipant: what goes along with the steps of an optimizer without being an array of it: layers, scales, the guard.
+// StepParticipant: what goes along with the steps of an optimizer without writing its arrays: groups, tables, layers, scales, the
+// guard, the report.
 #pragma once
 
 #include "comm/agreement.hpp"

@@ -168,24 +168,29 @@ void StreamedWork::send(std::size_t bucket) const {
     }
 }
 
+// What it says of device memory is the host's by then: prepared_ is read in the apply phase.
 void StreamedWork::choose(Stream& /*stream*/, const StepMemory& memory,
                           const StepOptions& options) {
-    for (const Bucket& bucket : plan_.buckets) {
-        (void)select(context_->host_stream().device(), make_update(bucket.plan, memory, options));
+    prepared_.scalars.resize(memory.group_count());
+    StepOptions on_host = options;
+    on_host.zero_grad = false; // of the copies; the gradients themselves are zeroed as they leave
+    for (Bucket& bucket : plan_.buckets) {
+        bucket.update = make_update(bucket.plan, memory, on_host);
+        bucket.update.state = &prepared_.state;
+        bucket.update.scalars = prepared_.scalars.data();
+        bucket.chosen = select(context_->host_stream().device(), bucket.update).candidate;
     }
 }
 
 void StreamedWork::apply(Stream& stream, const StepMemory& memory, const StepOptions& options) {
     Stream& host = context_->host_stream();
-    const PreparedStep prepared = memory.read_prepared(stream);
-    if (prepared.state.skip != 0) {
+    memory.read_prepared(stream, prepared_);
+    if (prepared_.state.skip != 0) {
         if (options.zero_grad) {
             zero_gradients(stream);
         }
         return;
     }
-    StepOptions on_host = options;
-    on_host.zero_grad = false; // of the copies; the gradients themselves are zeroed as they leave
     const std::vector<Bucket>& buckets = plan_.buckets;
     for (std::size_t k = 0; k < buckets.size(); ++k) {
         if (k == 0) {
@@ -195,10 +200,8 @@ void StreamedWork::apply(Stream& stream, const StepMemory& memory, const StepOpt
             fetch(k + 1, options.zero_grad);
         }
         streams_[k % 2]->sync();
-        OptimizerUpdateDesc update = make_update(buckets[k].plan, memory, on_host);
-        update.state = &prepared.state;
-        update.scalars = prepared.scalars.data();
-        run_op(host, update);
+        check(buckets[k].chosen->run(host.device(), host.queue(), buckets[k].update));
+        note_writes(buckets[k].update, host.is_captured());
         host.sync();
         send(k);
     }

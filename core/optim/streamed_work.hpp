@@ -56,6 +56,8 @@ class StreamedWork final : public StepWork {
     struct Bucket {
         std::vector<std::size_t> members;
         SegmentPlan plan; // on the host
+        OptimizerUpdateDesc update;
+        const Candidate* chosen = nullptr;
     };
     struct Plan {
         std::array<Staging, 2> staging;
@@ -73,6 +75,7 @@ class StreamedWork final : public StepWork {
     std::shared_ptr<Context> context_;
     std::array<std::shared_ptr<Stream>, 2> streams_;
     Plan plan_;
+    PreparedStep prepared_; // of the step that is being applied
 };
 
 } // namespace mp::optim
