@@ -254,11 +254,12 @@ pub const Optimizer = struct {
         return index;
     }
 
-    /// Without grad one is made: state(index, "grad"). initial has the exact values.
-    pub const Param = struct { name: [:0]const u8, param: Tensor, grad: ?Tensor = null, initial: ?Tensor = null };
+    /// Without grad one is made: state(index, "grad"). initial has the exact values. flags: c.MP_PARAM_*.
+    pub const Param = struct { name: [:0]const u8, param: Tensor, grad: ?Tensor = null, initial: ?Tensor = null, flags: u32 = 0 };
 
     pub fn addParam(self: Optimizer, group: i32, param: Param) Error!i32 {
         var desc = init("mp_param_desc");
+        desc.flags = param.flags;
         desc.name = param.name.ptr;
         desc.param = param.param.handle;
         desc.grad = handleOf(c.mp_tensor, param.grad);

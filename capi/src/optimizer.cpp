@@ -46,9 +46,10 @@ mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const m
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
         const auto source = read_struct(desc, "desc");
-        check_flags(source.flags, MP_PARAM_NORM_ELSEWHERE, "desc.flags");
+        check_flags(source.flags, MP_PARAM_NORM_ELSEWHERE | MP_PARAM_FROZEN, "desc.flags");
         optim::NewParameter parameter;
         parameter.counts_elsewhere = (source.flags & MP_PARAM_NORM_ELSEWHERE) != 0;
+        parameter.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
         parameter.name = required(source.name, "desc.name");
         parameter.param = object_of(source.param, "desc.param");
         if (source.grad != nullptr) {

@@ -74,6 +74,16 @@ int32_t checked_index(const optim::Optimizer& optimizer, int32_t index) {
     return index;
 }
 
+// Of a parameter that has a gradient.
+int32_t trained_index(const optim::Optimizer& optimizer, int32_t index) {
+    const optim::Parameter& parameter = optimizer.parameters()[index];
+    if (parameter.layout.is_frozen) {
+        fail(Code::bad_state, "optimizer: '%s' is frozen, so it has no gradient",
+             parameter.name.c_str());
+    }
+    return index;
+}
+
 shard::Sharding& sharding_of(const optim::Optimizer& optimizer) {
     if (optimizer.sharding() == nullptr) {
         fail(Code::bad_state, "optimizer: its parameters are not cut yet; make it with "
@@ -109,6 +119,9 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
             source.ndim == 1 || (source.ndim == 0 && source.weight_dtype == MP_DTYPE_FP32);
         tensor.rule = rule_of(source.rule);
         tensor.formats = formats_of(source.state_formats);
+        check_flags(source.flags, MP_PARAM_FROZEN, "tensors.flags");
+        check_reserved(source.reserved);
+        tensor.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
         all.push_back(std::move(tensor));
         counts.push_back(source.count);
     }
@@ -189,8 +202,11 @@ mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t index, i
             fail(Code::invalid_argument, "rank is %d; there are %d", static_cast<int>(rank),
                  groups.all().size());
         }
+        const optim::Layout& layout = object.parameters()[index].layout;
         const shard::ShardSlice slice =
-            sharding.plan().slice_on(checked_index(object, index), rank % groups.shard_ranks());
+            layout.is_frozen && layout.states == optim::Placement::whole
+                ? shard::ShardSlice{index, rank, 0, layout.count}
+                : sharding.plan().slice_on(index, rank % groups.shard_ranks());
         *start = slice.start;
         *count = slice.count;
     });
@@ -200,7 +216,7 @@ mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, in
     return boundary([&] {
         optim::Optimizer& object = optimizer_of(optimizer);
         Stream& stream = stream_of(queue, *object.context());
-        (void)checked_index(object, index);
+        (void)trained_index(object, index);
         if (object.sharding() != nullptr) {
             object.sharding()->acquire_grad(stream, index);
         }
@@ -210,7 +226,7 @@ mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, in
 mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
     return on_sharding(optimizer, queue,
                        [&](optim::Optimizer& object, shard::Sharding& sharding, Stream& on) {
-                           sharding.grad_ready(on, checked_index(object, index));
+                           sharding.grad_ready(on, trained_index(object, index));
                        });
 }
 

@@ -96,8 +96,14 @@ LooseStates::LooseStates(const optim::StatesPlace& like, FormatId weight,
     place.states = &states;
 }
 
-Converter::Converter(const Manifest& manifest, const optim::Optimizer& target)
-    : target_(target), stream_(target.parameters().state_stream(target.context()->stream())) {
+// Where a parameter's states are, or its weight, if it is frozen.
+Stream& Converter::stream_of(int32_t index) const {
+    Stream& device = target_.context()->stream();
+    return target_.parameters()[index].layout.is_frozen ? device
+                                                        : target_.parameters().state_stream(device);
+}
+
+Converter::Converter(const Manifest& manifest, const optim::Optimizer& target) : target_(target) {
     const recipe::Recipe recipe = recipe_of(manifest);
     for (int32_t i = 0; i < target.parameters().count(); ++i) {
         const optim::StatesPlace live = target.parameters().place(i);
@@ -111,8 +117,11 @@ Converter::Converter(const Manifest& manifest, const optim::Optimizer& target)
                 manifest.find(target.parameters()[i].name, rule.state(k).name);
             formats.states[k] = state != nullptr ? state->format : formats.states[k];
         }
+        if (target.parameters()[i].layout.is_frozen) {
+            formats = live.formats; // its weight alone
+        }
         saved_.push_back(
-            std::make_unique<LooseStates>(live, weight, formats, target.context(), stream_));
+            std::make_unique<LooseStates>(live, weight, formats, target.context(), stream_of(i)));
     }
 }
 
@@ -171,38 +180,46 @@ void Converter::convert_one(int32_t index, Losses& losses) {
     if (live.count == 0) {
         return;
     }
+    Stream& stream = stream_of(index);
     fresh_.push_back(
-        std::make_unique<LooseStates>(live, live.weight, live.formats, target_.context(), stream_));
+        std::make_unique<LooseStates>(live, live.weight, live.formats, target_.context(), stream));
     const LooseStates& fresh = *fresh_.back();
     const std::string& name = target_.parameters()[index].name;
-    const Tensor values(target_.context(), stream_, DType::fp32, Shape{{live.count}, 1});
+    const Tensor values(target_.context(), stream, DType::fp32, Shape{{live.count}, 1});
     const auto move = [&](const char* state, Sum& loss) {
-        const std::vector<float> exact = read(stream_, *from, state, values, name);
-        optim::write_values(stream_, fresh.states, fresh.place.param, state, values.ref(), name);
-        loss.add(exact, read(stream_, fresh, state, values, name));
+        const std::vector<float> exact = read(stream, *from, state, values, name);
+        optim::write_values(stream, fresh.states, fresh.place.param, state, values.ref(), name);
+        loss.add(exact, read(stream, fresh, state, values, name));
     };
     move("fp32_param", losses.weights);
     const numerics::RuleInfo rule = numerics::rule_info(live.formats.rule);
     for (int k = 0; k < rule.state_count; ++k) {
+        if (live.formats.states[k] == FormatId::none) {
+            continue; // frozen
+        }
         move(rule.state(k).name, losses.states[static_cast<std::size_t>(rule.states[k])]);
     }
-    plan_copies(fresh.place, live);
+    plan_copies(stream, fresh.place, live);
 }
 
-void Converter::plan_copies(const optim::StatesPlace& from, const optim::StatesPlace& to) {
+void Converter::plan_copies(Stream& stream, const optim::StatesPlace& from,
+                            const optim::StatesPlace& to) {
     const std::vector<optim::SavedTensor> sources = optim::saved_tensors(from);
     const std::vector<optim::SavedTensor> targets = optim::saved_tensors(to);
     for (std::size_t i = 0; i < targets.size(); ++i) {
         const int64_t bytes = code_bytes(targets[i].format, targets[i].count);
-        copies_.push_back({targets[i].data, sources[i].data, static_cast<std::size_t>(bytes)});
+        copies_.push_back(
+            {&stream, targets[i].data, sources[i].data, static_cast<std::size_t>(bytes)});
     }
 }
 
 void Converter::commit() const {
     for (const Copy& copy : copies_) {
-        stream_.copy(copy.to, copy.from, copy.bytes, CopyKind::device_to_device);
+        copy.stream->copy(copy.to, copy.from, copy.bytes, CopyKind::device_to_device);
     }
-    stream_.sync();
+    for (const Copy& copy : copies_) {
+        copy.stream->sync();
+    }
 }
 
 } // namespace mp::checkpoint

@@ -49,16 +49,17 @@ class Converter {
   private:
     struct Losses;
     struct Copy {
+        const Stream* stream = nullptr;
         void* to = nullptr;
         const void* from = nullptr;
         std::size_t bytes = 0;
     };
 
+    [[nodiscard]] Stream& stream_of(int32_t index) const;
     void convert_one(int32_t index, Losses& losses);
-    void plan_copies(const optim::StatesPlace& from, const optim::StatesPlace& to);
+    void plan_copies(Stream& stream, const optim::StatesPlace& from, const optim::StatesPlace& to);
 
     const optim::Optimizer& target_;
-    Stream& stream_;                                  // where the states are
     std::vector<std::unique_ptr<LooseStates>> saved_; // by parameter
     std::vector<std::unique_ptr<LooseStates>> fresh_; // by parameter
     std::vector<Copy> copies_;

@@ -19,8 +19,9 @@ int32_t Cohorts::begin(int32_t group, int64_t step, std::vector<int64_t>& steps)
     return cohort;
 }
 
-void Cohorts::join(int32_t cohort) {
-    list_[static_cast<std::size_t>(cohort)].has_members = true;
+void Cohorts::join(int32_t cohort, const Parameter& parameter) {
+    bool& has_members = list_[static_cast<std::size_t>(cohort)].has_members;
+    has_members = has_members || !parameter.layout.is_frozen;
     of_parameter_.push_back(cohort);
 }
 
@@ -38,7 +39,7 @@ Cohorts::Cohorts(const Parameters& parameters, const std::vector<int64_t>& group
         const auto found = known.find({group, step});
         const int32_t cohort = found != known.end() ? found->second : begin(group, step, steps);
         known[{group, step}] = cohort;
-        join(cohort);
+        join(cohort, parameters[i]);
     }
 }
 
@@ -53,7 +54,7 @@ void Cohorts::extend(const ParamGroups& groups, const Parameters& parameters,
         const auto newest = static_cast<std::size_t>(newest_[static_cast<std::size_t>(group)]);
         // A count that the caller set before there were parameters is meant for the first of them.
         const bool has_begun = list_[newest].has_members && steps[newest] != 0;
-        join(has_begun ? begin(group, 0, steps) : static_cast<int32_t>(newest));
+        join(has_begun ? begin(group, 0, steps) : static_cast<int32_t>(newest), parameters[i]);
     }
 }
 

@@ -44,7 +44,7 @@ class Cohorts {
         bool has_members;
     };
     int32_t begin(int32_t group, int64_t step, std::vector<int64_t>& steps);
-    void join(int32_t cohort);
+    void join(int32_t cohort, const Parameter& parameter);
 
     std::vector<Cohort> list_;
     std::vector<int32_t> first_;        // of each group

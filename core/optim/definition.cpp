@@ -53,7 +53,7 @@ uint64_t hash_of(const Parameter& p) {
         hash.add(static_cast<int64_t>(format));
     }
     hash.add(p.param->dtype());
-    hash.add(p.grad->dtype());
+    hash.add(p.layout.is_frozen ? DType::none : p.grad->dtype());
     hash.add(p.init_fp32 != nullptr ? 1 : 0);
     hash.add(p.counts_elsewhere ? 1 : 0);
     hash.add(p.param->shape().ndim);
@@ -89,8 +89,9 @@ shard::Definition definition(const recipe::Recipe& recipe, const OptimizerOption
                  "'s name, shape, types or group",
              hash_of(p),
              p.name + ": " + p.param->shape().text() + " " + dtype_name(p.param->dtype()) +
-                 ", gradient " + dtype_name(p.grad->dtype()) + ", group " +
-                 std::to_string(p.group)});
+                 (p.layout.is_frozen ? std::string(", frozen")
+                                     : std::string(", gradient ") + dtype_name(p.grad->dtype())) +
+                 ", group " + std::to_string(p.group)});
     }
     return definition;
 }
@@ -106,7 +107,8 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
             is_scaled(p.layout.formats.master) ||
             std::any_of(std::begin(p.layout.formats.states), std::end(p.layout.formats.states),
                         [](FormatId f) { return is_scaled(f); });
-        if (has_scales && options.stage > 0 && options.kind != shard::ShardKind::greedy) {
+        const bool is_cut = options.stage > (p.layout.is_frozen ? 2 : 0);
+        if (has_scales && is_cut && options.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,
                  "optimizer: '%s' has states with one scale for the tensor, which ranks cannot "
                  "share; use the greedy plan, or stage 0",

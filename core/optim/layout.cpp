@@ -82,8 +82,31 @@ FormatId kept_format(const recipe::Recipe& recipe, FormatId memory, const Layout
     return are_codes ? recipe.weight : memory;
 }
 
+namespace {
+
+// Everybody has it as it is; in stage 3 its slices, between uses.
+Layout frozen_layout(const LayoutTensor& tensor, const LayoutOptions& options) {
+    Layout layout;
+    layout.is_frozen = true;
+    layout.count = tensor.count;
+    layout.kept = layout.weight.format = tensor.memory;
+    layout.formats.rule = tensor.rule;
+    layout.gather = dtype_of(tensor.memory);
+    if (options.stage == 3) {
+        layout.weight.lifetime = Lifetime::in_use;
+        layout.own_weight.format = tensor.memory;
+        layout.states = Placement::slice;
+    }
+    return layout;
+}
+
+} // namespace
+
 Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
                    const LayoutOptions& options) {
+    if (tensor.is_frozen) {
+        return frozen_layout(tensor, options);
+    }
     const bool is_shared = options.stage >= 0;
     Layout layout;
     layout.count = tensor.count;

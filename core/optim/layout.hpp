@@ -66,19 +66,21 @@ struct LayoutTensor {
     FormatId memory = FormatId::none; // what its tensor is
     bool is_vector = false;           // of one dimension
     numerics::RuleId rule = numerics::RuleId::adamw;
+    bool is_frozen = false; // not trained: it has no gradient and no states
 };
 
 struct Layout {
     int64_t count = 0;
     FormatId kept = FormatId::none; // as kept_format()
+    bool is_frozen = false;         // no gradient travels, and no weight but in stage 3
     bool is_codes = false;          // the tensor is codes for use only, which ranks gather
     LayoutArray weight;             // the parameter's tensor
     LayoutArray own_weight;         // its owner's slice, where that is not part of the tensor
     LayoutArray grad;
     StateFormats formats;
-    Placement states = Placement::whole;
-    DType gather = DType::none; // what its weight is gathered in
-    Format wire;                // what its gradient is reduced in
+    Placement states = Placement::whole; // also of the weight, as a checkpoint has it
+    DType gather = DType::none;          // what its weight is gathered in
+    Format wire;                         // what its gradient is reduced in
     DType sum = DType::
         none; // what the sums of its slice over ranks are; none: nobody else has a part in them
     bool is_summed_everywhere = false; // sums of all elements too

@@ -20,10 +20,25 @@ void add_states(MemoryReport& report, const StateFormats& formats, int64_t count
     report.compensation += format_bytes(formats.compensation, count);
 }
 
+// What its tensor is.
+FormatId format_of_memory(const recipe::Recipe& recipe, const PlannedTensor& tensor) {
+    return tensor.weight == DType::none
+               ? recipe.weight
+               : format_id(tensor.weight, is_fp8(tensor.weight) ? Coding::scaled : Coding::plain);
+}
+
 void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
                   const shard::ShardingOptions& sharding, int32_t ranks) {
-    if (tensor.weight == DType::none || tensor.weight == DType::fp32) {
+    const bool can_be_frozen = (format_roles(format_of_memory(recipe, tensor)) & kForParam) != 0;
+    if (tensor.weight == DType::none || tensor.weight == DType::fp32 ||
+        (tensor.is_frozen && can_be_frozen)) {
         return;
+    }
+    if (tensor.is_frozen) {
+        fail(Code::invalid_dtype,
+             "a planned frozen weight is %s; it must be none (the recipe's weight.dtype), fp32, "
+             "fp16, bf16 or fp8_e4m3 (codes with one scale)",
+             dtype_name(tensor.weight));
     }
     if (!is_fp8(tensor.weight)) {
         fail(Code::invalid_dtype,
@@ -41,10 +56,10 @@ void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
 
 Layout layout_of(const recipe::Recipe& recipe, const PlannedTensor& tensor,
                  const LayoutOptions& options) {
-    const FormatId memory = is_fp8(tensor.weight) ? format_id(tensor.weight, Coding::scaled)
-                            : tensor.weight == DType::fp32 ? FormatId::fp32
-                                                           : recipe.weight;
-    return make_layout(recipe, {tensor.count, memory, tensor.is_vector, tensor.rule}, options);
+    return make_layout(recipe,
+                       {tensor.count, format_of_memory(recipe, tensor), tensor.is_vector,
+                        tensor.rule, tensor.is_frozen},
+                       options);
 }
 
 std::vector<Layout> plan_all(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
@@ -221,7 +236,11 @@ PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const Pla
     const std::vector<Layout> planned = plan_all(recipe, tensors, sharding, ranks);
     const bool nests = shard::groups_add_first(sharding, ranks, shares_scales(planned));
     for (const Layout& tensor : planned) {
-        traffic.gradients += gradient_traffic(tensor, sharding, ranks, nests);
+        if (tensor.is_frozen && sharding.stage != 3) {
+            continue;
+        }
+        traffic.gradients +=
+            tensor.is_frozen ? 0.0 : gradient_traffic(tensor, sharding, ranks, nests);
         const double bytes = sharding.stage == 0 ? static_cast<double>(dtype_size(tensor.sum))
                                                  : static_cast<double>(dtype_size(tensor.gather)) *
                                                        (sharding.stage == 3 ? 2.0 : 1.0);

@@ -40,8 +40,10 @@ struct MemoryReport {
 // A parameter before there is one.
 struct PlannedTensor {
     int64_t count = 0;
-    DType weight = DType::none; // none: the recipe's; fp32; or fp8 codes that ranks gather
-    bool is_vector = false;     // of one dimension
+    DType weight =
+        DType::none; // none: the recipe's; fp32; or fp8 codes that ranks gather, or that are frozen
+    bool is_vector = false; // of one dimension
+    bool is_frozen = false; // no gradient, no states
     numerics::RuleId rule = numerics::RuleId::adamw;
     FormatsOfGroup formats; // of its group
 };

@@ -31,7 +31,8 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     made.counts_elsewhere = source.counts_elsewhere;
     const Shape& shape = source.param->shape();
     made.layout = make_layout(
-        recipe, {shape.count(), format_of(*source.param), shape.ndim < 2, rule}, options_.layout);
+        recipe, {shape.count(), format_of(*source.param), shape.ndim < 2, rule, source.is_frozen},
+        options_.layout);
     made.grad = source.grad != nullptr
                     ? source.grad
                     : make_state(context_, stream, made.layout.grad.format, shape);
@@ -53,14 +54,18 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
 void Parameters::claim_memory(int32_t index) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     memory_.add(p.param->data(), p.param->bytes(), {index, false});
-    memory_.add(p.grad->data(), p.grad->bytes(), {index, true});
+    if (p.grad != nullptr) {
+        memory_.add(p.grad->data(), p.grad->bytes(), {index, true});
+    }
 }
 
 void Parameters::forget_last() noexcept {
     const Parameter& p = list_.back();
     names_.erase(p.name);
     memory_.remove(p.param->data(), p.param->bytes());
-    memory_.remove(p.grad->data(), p.grad->bytes());
+    if (p.grad != nullptr) {
+        memory_.remove(p.grad->data(), p.grad->bytes());
+    }
     forget_states(p);
     list_.pop_back();
 }
@@ -81,6 +86,9 @@ void Parameters::make_states(Stream& stream) {
 // The states of the elements that are here, with their first values.
 void Parameters::make_states(Stream& stream, int32_t index) {
     Parameter& p = list_[static_cast<std::size_t>(index)];
+    if (p.layout.is_frozen) {
+        return;
+    }
     const shard::ShardSlice own = slice(index);
     if (own.count > 0 || p.layout.states == Placement::whole) {
         const Shape shape =
@@ -212,7 +220,8 @@ UpdateSegment Parameters::segment(int32_t index) const {
 
 void Parameters::zero_grad(Stream& stream) const {
     for (const Parameter& parameter : list_) {
-        if (parameter.grad->count() > 0 && parameter.grad->has_memory()) {
+        if (parameter.grad != nullptr && parameter.grad->count() > 0 &&
+            parameter.grad->has_memory()) {
             stream.zero(parameter.grad->data(), parameter.grad->bytes());
         }
     }
@@ -297,9 +306,10 @@ StatesPlace Parameters::place(int32_t index) const {
     place.count = own.count;
     place.is_everywhere = p.layout.states == Placement::whole;
     place.is_copy = !place.is_everywhere && sharding_->groups().group() > 0;
-    place.stream = options_.offload ? &context_->host_stream() : &context_->stream();
-    if (p.states.has_value()) {
-        place.states = &*p.states;
+    const bool is_on_host = options_.offload && !p.layout.is_frozen;
+    place.stream = is_on_host ? &context_->host_stream() : &context_->stream();
+    place.states = p.states.has_value() ? &*p.states : nullptr;
+    if (p.states.has_value() || p.layout.is_frozen) {
         place.param = weight(index);
     }
     return place;

@@ -21,17 +21,19 @@ struct NewParameter {
     std::shared_ptr<Tensor> grad;      // null: made here
     std::shared_ptr<Tensor> init_fp32; // null: the parameter as it is
     bool counts_elsewhere = false;     // in the norm of another rank, which holds it too
+    bool is_frozen = false;            // not trained: no gradient, no states
 };
 
 struct Parameter {
     std::string name;
     int32_t group = 0;
     std::shared_ptr<Tensor> param;
-    std::shared_ptr<Tensor> grad;
+    std::shared_ptr<Tensor> grad;      // null: it is frozen
     std::shared_ptr<Tensor> init_fp32; // until its states are made
     bool counts_elsewhere = false;     // as in NewParameter
     Layout layout;
-    std::optional<ParamStates> states; // of the elements that are here; none before shard()
+    std::optional<ParamStates>
+        states; // of the elements that are here; none before shard(), or frozen
     // Offloaded: those elements of the weight beside their states, which the step writes and the device's follow. Else null.
     std::shared_ptr<Tensor> host_weight;
 };

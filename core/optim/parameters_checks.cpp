@@ -36,6 +36,12 @@ void Parameters::check_new(const recipe::Recipe& recipe, const NewParameter& p) 
         fail(Code::invalid_dtype, "optimizer: init_fp32 of '%s' is %s; it must be fp32", name,
              dtype_name(p.init_fp32->dtype()));
     }
+    if (p.is_frozen && (p.grad != nullptr || p.init_fp32 != nullptr || p.counts_elsewhere)) {
+        fail(Code::invalid_argument,
+             "optimizer: '%s' is frozen, so it takes neither grad nor init_fp32 nor "
+             "MP_PARAM_NORM_ELSEWHERE",
+             name);
+    }
     check_apart(p);
 }
 
@@ -85,7 +91,18 @@ void Parameters::check_format(const recipe::Recipe& recipe, const NewParameter& 
                  name, format_text(tensor->format()).c_str());
         }
     }
-    const FormatId format = kept_format(recipe, format_of(*p.param), options_.layout);
+    const FormatId memory = format_of(*p.param);
+    if (p.is_frozen && (format_roles(memory) & kForParam) == 0) {
+        fail(Code::invalid_dtype,
+             "optimizer: frozen parameter '%s' is %s; it must be fp32, fp16, bf16, or codes with "
+             "one "
+             "scale",
+             name, format_text(p.param->format()).c_str());
+    }
+    if (p.is_frozen) {
+        return;
+    }
+    const FormatId format = kept_format(recipe, memory, options_.layout);
     if (format != FormatId::fp32 && format != recipe.weight) {
         fail(Code::invalid_dtype,
              "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
@@ -96,6 +113,9 @@ void Parameters::check_format(const recipe::Recipe& recipe, const NewParameter& 
 
 void Parameters::check_values(int32_t index, const Tensor& values) const {
     const Parameter& p = (*this)[index];
+    if (p.layout.is_frozen) {
+        fail(Code::bad_state, "optimizer: '%s' is frozen, so it has no states", p.name.c_str());
+    }
     if (!p.states.has_value()) {
         fail(Code::bad_state, "optimizer: the states of '%s' are on other ranks", p.name.c_str());
     }

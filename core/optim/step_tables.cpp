@@ -23,7 +23,8 @@ StepTables::StepTables(const std::shared_ptr<Context>& context, ParamGroups& gro
 std::vector<int32_t> StepTables::enabled() const {
     std::vector<int32_t> enabled;
     for (int32_t i = 0; i < parameters_.count(); ++i) {
-        if (groups_.hyper(parameters_[i].group).enabled) {
+        const Parameter& p = parameters_[i];
+        if (groups_.hyper(p.group).enabled && !p.layout.is_frozen) {
             enabled.push_back(i);
         }
     }

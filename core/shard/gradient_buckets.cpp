@@ -51,6 +51,9 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
         if (!of_plan.parameters.empty()) {
             bucket.wire = form_.wires[static_cast<std::size_t>(of_plan.parameters[0])];
         }
+        if (!bucket.wire.exists()) {
+            continue;
+        }
         lay_out(bucket, of_plan);
         bucket.first_sum = total;
         const DType sums = sum_dtype(bucket.wire);
@@ -300,6 +303,9 @@ void GradientBuckets::finish(Stream& stream) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const auto index = static_cast<int32_t>(i);
         Bucket& bucket = buckets_[i];
+        if (!bucket.wire.exists()) {
+            continue;
+        }
         const auto parameters = static_cast<int32_t>(plan_.buckets()[i].parameters.size());
         const bool is_begun = bucket.missing < parameters;
         if (is_begun || (bucket.contributions.empty() && !is_under_way(index))) {

@@ -51,9 +51,9 @@ void ShardedWeights::update_own(Stream& stream, int32_t parameter) {
 }
 
 ShardSlice ShardedWeights::own_slice(int32_t parameter) const {
-    if (stage_ == 0) {
-        return {parameter, comm_.rank(), 0,
-                tensors_[static_cast<std::size_t>(parameter)].param->count()};
+    const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
+    if (stage_ == 0 || (stage_ < 3 && tensor.is_frozen())) {
+        return {parameter, comm_.rank(), 0, tensor.param->count()};
     }
     return plan_.slice_on(parameter, comm_.rank());
 }
@@ -179,6 +179,11 @@ comm::Advance ShardedWeights::step(Stream& stream) {
     return comm::Advance::moved; // there may be another one
 }
 
+bool ShardedWeights::is_frozen(const ShardBucket& bucket) const {
+    return !bucket.parameters.empty() &&
+           tensors_[static_cast<std::size_t>(bucket.parameters[0])].is_frozen();
+}
+
 void ShardedWeights::publish(Stream& stream) {
     if (stage_ == 0) {
         return;
@@ -199,6 +204,9 @@ void ShardedWeights::publish(Stream& stream) {
     }
     // A bucket at a time, so that the memory of the exchange stays small.
     for (const ShardBucket& bucket : plan_.buckets()) {
+        if (is_frozen(bucket)) {
+            continue; // nobody has changed it
+        }
         send(stream, bucket.parameters);
         if (gathers_.size() > 1) {
             finish_first(stream);

@@ -18,16 +18,17 @@ namespace mp::shard {
 // One parameter, the same on every rank.
 struct ShardedTensor {
     std::shared_ptr<Tensor> param;
-    std::shared_ptr<Tensor> grad;
-    DType gather = DType::none;                   // what its weight is gathered in
-    Format wire = comm::wire_format(DType::bf16); // what its gradient is reduced in
-    DType sum = DType::fp32;                      // what its sums are
+    std::shared_ptr<Tensor> grad; // null: it is frozen
+    DType gather = DType::none;   // what its weight is gathered in
+    Format wire;                  // what its gradient is reduced in
+    DType sum = DType::none;      // what its sums are
     // Not none: `param` is fp8 codes for use only, and its owner keeps the exact slice in this type.
     DType exact = DType::none;
     bool is_apart = false;             // its owner's slice lies in memory of its own
     std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param
 
     [[nodiscard]] bool is_codes() const noexcept { return exact != DType::none; }
+    [[nodiscard]] bool is_frozen() const noexcept { return grad == nullptr; }
 };
 
 class ShardedWeights {
@@ -65,6 +66,8 @@ class ShardedWeights {
         void finish(Stream& stream);
     };
 
+    // Frozen parameters have buckets of their own.
+    [[nodiscard]] bool is_frozen(const ShardBucket& bucket) const;
     [[nodiscard]] Fp8Weight code_weight(int32_t parameter) const;
     // One message for the scales of all weights that travel as codes.
     void agree_on_code_scales(Stream& stream);

@@ -130,11 +130,13 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
             std::make_unique<ShardedWeights>(context, stream, options_.stage, groups_.shards(),
                                              plan_, tensors_, progress_.messages());
         for (const ShardedTensor& tensor : tensors_) {
-            if (options_.stage == 0) {
-                full_sums_.push_back(std::make_shared<Tensor>(context, stream, tensor.sum,
+            if (options_.stage == 0) { // of frozen ones none
+                full_sums_.push_back(tensor.is_frozen() ? nullptr
+                                                        : std::make_shared<Tensor>(
+                                                              context, stream, tensor.sum,
                                                               Shape{{tensor.param->count()}, 1}));
             }
-            if (options_.stage >= 2) {
+            if (options_.stage >= 2 && !tensor.is_frozen()) {
                 tensor.grad->drop_memory();
             }
         }
@@ -267,6 +269,9 @@ void Sharding::reduce(Stream& stream) {
             std::vector<GatherTarget> targets;
             for (std::size_t i = 0; i < tensors_.size(); ++i) {
                 const auto parameter = static_cast<int32_t>(i);
+                if (tensors_[i].is_frozen()) {
+                    continue;
+                }
                 targets.push_back({&plan_.slices_of(parameter), slice_of(*full_sums_[i]),
                                    plain_array(buckets_->sum_of(parameter).elements()),
                                    full_sums_[i]->dtype()});
@@ -361,7 +366,7 @@ std::vector<double> Sharding::no_sums(std::span<const int32_t> parameters) const
 int64_t Sharding::gradient_bytes() const noexcept {
     int64_t total = buckets_->bytes();
     for (const std::shared_ptr<Tensor>& sums : full_sums_) {
-        total += static_cast<int64_t>(sums->bytes());
+        total += sums != nullptr ? static_cast<int64_t>(sums->bytes()) : 0;
     }
     return total;
 }

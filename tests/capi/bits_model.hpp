@@ -103,6 +103,7 @@ class Model {
         check(mp_optimizer_gather_begin(optimizer_, queue_, kAll, kParamCount));
         check(mp_optimizer_gather_wait(optimizer_, queue_, kAll, kParamCount));
     }
+    [[nodiscard]] int32_t first_trained() const { return c_[kFrozen] != 0 ? kFirst : kEmbedding; }
     Tensor grad(int32_t p) {
         mp_tensor* tensor = nullptr;
         check(mp_optimizer_get_state(optimizer_, p, "grad", &tensor));
@@ -187,7 +188,8 @@ class Model {
             mp_param_desc desc = MP_PARAM_DESC_INIT;
             desc.name = kParamNames[p];
             desc.param = params_[static_cast<std::size_t>(p)];
-            desc.init_fp32 = exact;
+            desc.init_fp32 = p >= first_trained() ? static_cast<mp_tensor*>(exact) : nullptr;
+            desc.flags = p >= first_trained() ? 0U : MP_PARAM_FROZEN;
             check(mp_optimizer_add_param(optimizer_, p < kBias ? 0 : 1, &desc, nullptr));
         }
     }

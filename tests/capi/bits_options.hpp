@@ -34,6 +34,7 @@ enum Option : std::size_t {
     kWorkspace,
     kCache,
     kLayers,
+    kFrozen,
     kOptionCount
 };
 
@@ -76,6 +77,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"workspace", {"the library's", "the caller's"}},
         {"weights", {"rounded each time", "cached"}},
         {"end of layers' step", {"a call", "the optimizer's"}},
+        {"frozen", {"nothing", "the embedding"}},
     }};
     return table;
 }

@@ -186,7 +186,7 @@ class Trainer : public Model {
         if (c_[kInputs] == kRecomputed) {
             (void)forward(micro, input_of(step, micro.slot), MP_FORWARD_RECOMPUTE);
         }
-        for (int32_t p = 0; p < kParamCount; ++p) {
+        for (int32_t p = first_trained(); p < kParamCount; ++p) {
             check(mp_optimizer_acquire_grad(optimizer_, queue_, p));
         }
         const Tensor first_grad = grad(kFirst);
@@ -196,8 +196,10 @@ class Trainer : public Model {
         const std::vector<float> dfirst = values_of(context_, dh);
         backward_layer(micro, 0, activation(kOut, scaled(dfirst)), dx, first_grad, grad(kBias));
         add_to_grad(kScale, scale_grad(dfirst, micro.first));
-        add_to_grad(kEmbedding, embedding_grad(step, micro.slot, values_of(context_, dx),
-                                               values_of(context_, dz)));
+        if (first_trained() == kEmbedding) {
+            add_to_grad(kEmbedding, embedding_grad(step, micro.slot, values_of(context_, dx),
+                                                   values_of(context_, dz)));
+        }
     }
     static std::vector<float> scale_grad(const std::vector<float>& dscaled,
                                          const std::vector<float>& first) {
@@ -229,7 +231,7 @@ class Trainer : public Model {
         if (comm_ == nullptr || (!is_slot && micro.slot + 1 < end_slot_)) {
             return;
         }
-        for (int32_t p = kParamCount; p-- > 0 && c_[kReady] != 0;) {
+        for (int32_t p = kParamCount; p-- > first_trained() && c_[kReady] != 0;) {
             check(mp_optimizer_grad_ready(optimizer_, queue_, p));
         }
         if (is_slot && c_[kReady] == 0) {

@@ -199,7 +199,7 @@ TEST(NormGroup, AParameterThatNobodyCountsIsRefused) {
              "mp_optimizer_set_norm_comm");
     mp_param_desc desc = MP_PARAM_DESC_INIT;
     desc.name = "x";
-    desc.flags = 2;
+    desc.flags = 4;
     desc.param = model.weights[0];
     MP_FAILS(mp_optimizer_add_param(model.optimizer, 0, &desc, nullptr), MP_STATUS_INVALID_ARGUMENT,
              "flags");

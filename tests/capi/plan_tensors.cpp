@@ -345,6 +345,16 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "fp16", "or fp8 codes");
     tensors[1].weight_dtype = MP_DTYPE_FP8_E4M3;
     MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "weight.gather.codes");
+    tensors[1].flags = MP_PARAM_FROZEN;
+    MP_OK(plan());
+    tensors[1].weight_dtype = MP_DTYPE_INT8;
+    MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "frozen weight is int8");
+    tensors[1].flags = 64;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "tensors.flags");
+    tensors[1].flags = 0;
+    tensors[1].reserved = 1;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "reserved is 1");
+    tensors[1].reserved = 0;
     tensors[1].weight_dtype = MP_DTYPE_FP32;
     tensors[1].state_formats[0] = "bf17";
     EXPECT_LT(plan(), 0);

@@ -59,6 +59,20 @@ TEST_F(WrongCallsOptimizer, Parameters) {
         {"a gradient in int8", add("q", other, bytes), {"int8"}},
     });
     MP_FAILS(add("q", param, flat), MP_STATUS_INVALID_SHAPE, "[4, 4]", "[16]");
+    using Desc = mp_param_desc;
+    const auto freeze = [&](mp_tensor* weight, auto... fields) {
+        const Desc desc = with(Desc MP_PARAM_DESC_INIT, &Desc::name, "q", &Desc::param, weight,
+                               &Desc::flags, MP_PARAM_FROZEN, fields...);
+        return mp_optimizer_add_param(optimizer, 0, &desc, nullptr);
+    };
+    mp_tensor* const gradient = bytes;
+    constexpr uint32_t kElsewhere = MP_PARAM_FROZEN | MP_PARAM_NORM_ELSEWHERE;
+    expect_refused<MP_STATUS_INVALID_ARGUMENT>({
+        {"frozen with a gradient", freeze(other, &Desc::grad, gradient), {"'q' is frozen", "grad"}},
+        {"frozen and elsewhere", freeze(other, &Desc::flags, kElsewhere), {"NORM_ELSEWHERE"}},
+        {"unknown flags", freeze(other, &Desc::flags, 8u), {"flags"}},
+    });
+    MP_FAILS(freeze(bytes), MP_STATUS_INVALID_DTYPE, "int8", "codes with one scale");
 }
 
 TEST_F(WrongCallsOptimizer, GroupsAndStates) {

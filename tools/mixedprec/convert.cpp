@@ -3,6 +3,7 @@
 // recipe, or by another number of ranks, which are threads here.
 #include <cstring>
 #include <deque>
+#include <set>
 #include <thread>
 #include <unordered_map>
 
@@ -127,6 +128,9 @@ class Training {
         GroupFormats formats(saved_recipe_, count);
         for (const Json& tensor : manifest.json.at("tensors")) {
             const std::string state = tensor.at("state");
+            if (is_rule_state(state)) {
+                trained_.insert(tensor.at("name").get<std::string>());
+            }
             if (state == "param" || is_rule_state(state)) {
                 formats.add(group_of(tensor.at("name")), tensor);
             }
@@ -163,6 +167,18 @@ class Training {
         optimizer_.add_group(group);
     }
 
+    // What has no states is frozen, and stays in its type.
+    [[nodiscard]] mixedprec::Tensor frozen(const std::string& name, const std::string& type,
+                                           const std::vector<int64_t>& shape) const {
+        for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16}) {
+            if (type == mp_dtype_name(dtype)) {
+                return mixedprec::Tensor::create(context_, dtype, shape);
+            }
+        }
+        throw Failure(join("'", name, "' is frozen, in ", type,
+                           ", which this command does not read; load it where it was made"));
+    }
+
     void add(const Json& tensor) {
         const std::string name = tensor.at("name"), state = tensor.at("state"),
                           type = tensor.at("format");
@@ -172,8 +188,10 @@ class Training {
                 type == "fp32" && saved_recipe_.get_string(MP_RECIPE_WEIGHT_DTYPE) != "fp32";
             mixedprec::ParamOptions options;
             options.group = group_of(name);
+            options.flags = trained_.count(name) == 0 ? MP_PARAM_FROZEN : 0U;
             optimizer_.add_param(name,
-                                 kept ? mixedprec::Tensor::create(context_, MP_DTYPE_FP32, shape)
+                                 options.flags != 0 ? frozen(name, type, shape)
+                                 : kept ? mixedprec::Tensor::create(context_, MP_DTYPE_FP32, shape)
                                  : gathers_codes_ && shape.size() == 2 // in the file they are none
                                      ? recipe_.weight_codes(context_, shape)
                                      : recipe_.weight(context_, shape),
@@ -215,6 +233,7 @@ class Training {
     const mixedprec::Context& context_;
     const mixedprec::Recipe& recipe_;
     Scalars scalars_;
+    std::set<std::string> trained_; // parameters that have states
     mixedprec::Recipe saved_recipe_;
     bool converts_;
     bool gathers_codes_ = false;

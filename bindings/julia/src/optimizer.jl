@@ -80,20 +80,22 @@ function add_group!(o::Optimizer; state_formats = NamedTuple(), rest...)
 end
 
 """
-    add_param!(group, name, param; grad = nothing, init = nothing, norm_elsewhere = false)
+    add_param!(group, name, param; grad = nothing, init = nothing, norm_elsewhere = false, frozen = false)
     add_param!(optimizer, name, param; ...)
 
 Add a parameter, a tensor or an array, which the optimizer keeps; the second form puts it in the first group, which
 it makes where there is none. `grad` is its main gradient (`nothing`: one is made, see `grad`), `init` its exact
-initial value in fp32.
+initial value in fp32. One that is `frozen` is not trained, and has neither gradient nor states.
 """
-function add_param!(g::Group, name::AbstractString, param; grad = nothing, init = nothing, norm_elsewhere = false)
+function add_param!(g::Group, name::AbstractString, param; grad = nothing, init = nothing, norm_elsewhere = false,
+                    frozen = false)
     o, title, index = g.optimizer, c_text(name), Ref{Int32}(-1)
     given(context(o), param, grad, init) do p, d, i
         GC.@preserve title p d i begin
             desc = CAPI.mp_param_desc(name = pointer(title), param = optional(p), grad = optional(d),
                                       init_fp32 = optional(i),
-                                      flags = flags(CAPI.MP_PARAM_NORM_ELSEWHERE => norm_elsewhere))
+                                      flags = flags(CAPI.MP_PARAM_NORM_ELSEWHERE => norm_elsewhere,
+                                                    CAPI.MP_PARAM_FROZEN => frozen))
             check(CAPI.mp_optimizer_add_param(o, g.index, Ref(desc), index))
         end
     end

@@ -155,6 +155,7 @@ class Optimizer(SharedOptimizer):
         initial: Array | None = None,
         group: int = 0,
         norm_elsewhere: bool = False,
+        frozen: bool = False,
     ) -> int:
         """Adds a parameter, makes its states, and returns its number. The first one makes a group where there is none.
 
@@ -162,6 +163,7 @@ class Optimizer(SharedOptimizer):
         grad     of the same shape; None: one is made, state(name, "grad")
         initial  exact fp32 values: param becomes their rounding, and the states get what that loses
         norm_elsewhere  another rank of set_norm_comm counts this gradient
+        frozen   it is not trained, and has neither gradient nor states
         """
         tensors = {
             noun: as_tensor(self.context, array, f"{noun} of {name!r}")
@@ -172,7 +174,10 @@ class Optimizer(SharedOptimizer):
             self.add_group()
         desc = capi.mp_param_desc(
             name=name,
-            flags=flags(elsewhere=(norm_elsewhere, capi.MP_PARAM_NORM_ELSEWHERE)),
+            flags=flags(
+                elsewhere=(norm_elsewhere, capi.MP_PARAM_NORM_ELSEWHERE),
+                frozen=(frozen, capi.MP_PARAM_FROZEN),
+            ),
             **{noun: tensor.handle() for noun, tensor in tensors.items()},
         )
         index = value(c_int32, "mp_optimizer_add_param", self, group, byref(desc))

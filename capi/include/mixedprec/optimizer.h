@@ -57,6 +57,10 @@ typedef struct mp_param_group_desc {
 /* mp_param_desc.flags. A rank of mp_optimizer_set_norm_comm counts the gradient of this parameter in the norm, which it holds too
  * (a layer norm under tensor parallelism): here it is only checked to be finite. Exactly one of them adds it without the flag. */
 #define MP_PARAM_NORM_ELSEWHERE 1u
+/* The parameter is not trained: no gradient, no states, no decay, no part in the norm. It is fp32, fp16, bf16, or codes with one
+ * scale. Ranks hold it whole and never send it; in stage 3 each has its slice, and all of it between gather and release.
+ * Checkpoints have it. Takes neither grad nor init_fp32. */
+#define MP_PARAM_FROZEN 2u
 
 typedef struct mp_param_desc {
     uint32_t struct_size; /* sizeof(mp_param_desc) */

@@ -34,12 +34,14 @@ pub struct Param<'t, 'a> {
     pub initial: Option<&'t Tensor<'t>>,
     /// Another rank of [`Optimizer::set_norm_comm`] counts its gradient in the norm.
     pub norm_elsewhere: bool,
+    /// It is not trained, and has neither gradient nor states.
+    pub frozen: bool,
 }
 
 impl<'t, 'a> Param<'t, 'a> {
     /// A parameter whose gradient the optimizer makes.
     pub fn new(name: &'t str, param: &'t Tensor<'a>) -> Param<'t, 'a> {
-        Param { name, param, grad: None, initial: None, norm_elsewhere: false }
+        Param { name, param, grad: None, initial: None, norm_elsewhere: false, frozen: false }
     }
 
     /// With a gradient of the program's.
@@ -84,7 +86,8 @@ impl<'a> Optimizer<'a> {
     pub fn add_param(&mut self, group: i32, param: &Param<'_, 'a>) -> Result<i32> {
         let name = c_string(param.name)?;
         let desc = sys::mp_param_desc {
-            flags: if param.norm_elsewhere { sys::MP_PARAM_NORM_ELSEWHERE } else { 0 },
+            flags: if param.norm_elsewhere { sys::MP_PARAM_NORM_ELSEWHERE } else { 0 }
+                | if param.frozen { sys::MP_PARAM_FROZEN } else { 0 },
             name: name.as_ptr(),
             param: param.param.raw(),
             grad: raw_or_null(param.grad),
