@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameters that are not trained: what they do not have, what a step does not do to them, and what ranks do not send of them.
 // That their bits and those of the others are the same in every stage, placement and checkpoint: equal_bits.cpp.
+#include <cmath>
+
 #include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
@@ -12,6 +14,12 @@ namespace {
 constexpr int64_t kBase = 40000; // three chunks
 constexpr int64_t kTrained = 5000;
 
+mp_sharding_desc sharding_of(int32_t stage) {
+    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+    sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
+    return sharding;
+}
+
 // A frozen base in fp16, though the recipe's weights are bf16, and a vector that is trained.
 struct Model {
     Context context = make_context(1);
@@ -20,21 +28,12 @@ struct Model {
     Tensor trained = make_tensor(context, MP_DTYPE_BF16, {kTrained}, numbers(kTrained, 2));
     Optimizer optimizer;
 
-    explicit Model(mp_comm* comm = nullptr, int32_t stage = 0, double decay = 0.5) {
-        mp_optimizer* made = nullptr;
+    explicit Model(mp_comm* comm = nullptr, int32_t stage = 0) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
-        mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-        sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
-        EXPECT_TRUE(succeeded(
-            comm == nullptr
-                ? mp_optimizer_create(context, recipe, &desc, &made)
-                : mp_optimizer_create_sharded(context, recipe, &desc, comm, &sharding, &made)));
-        optimizer = Optimizer(made);
-        mp_param_group_desc group = MP_PARAM_GROUP_DESC_INIT;
-        group.weight_decay = decay;
-        group.beta2 = 0.95;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, &group, nullptr)));
+        const mp_sharding_desc sharding = sharding_of(stage);
+        optimizer = make_optimizer_on(comm, context, recipe, &desc, &sharding);
+        add_group(optimizer, 1e-3, 0.5);
         add("base", base, MP_PARAM_FROZEN);
         add("trained", trained, 0);
     }
@@ -93,7 +92,7 @@ TEST(Frozen, HasNoStatesAndDoesNotMove) {
     EXPECT_EQ(memory.grad_bytes, kTrained * 2);
 }
 
-// The norm is that of the gradients there are; a step of nothing but frozen ones changes nothing.
+// The norm is that of the gradients there are.
 TEST(Frozen, HasNoPartInTheNorm) {
     const Model model;
     model.step();
@@ -117,8 +116,7 @@ TEST(Frozen, RanksSendAndHoldWhatIsPlanned) {
             model.step();
             const mp_planned_tensor tensors[] = {planned(kBase, MP_DTYPE_FP16, MP_PARAM_FROZEN, 2),
                                                  planned(kTrained, MP_DTYPE_NONE, 0, 1)};
-            mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
-            sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
+            const mp_sharding_desc sharding = sharding_of(stage);
             mp_memory_report plan = MP_MEMORY_REPORT_INIT;
             mp_comm_traffic traffic = MP_COMM_TRAFFIC_INIT;
             MP_OK(mp_recipe_plan_tensors(model.recipe, tensors, 2, &sharding, rank, kRanks, &plan,
