@@ -43,6 +43,7 @@
 #include "mixedprec/convert.h"
 #include "mixedprec/dlpack.h"
 #include "mixedprec/event.h"
+#include "mixedprec/first_values.h"
 #include "mixedprec/gemm.h"
 #include "mixedprec/linear.h"
 #include "mixedprec/model_file.h"

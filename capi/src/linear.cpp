@@ -124,9 +124,9 @@ mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_line
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         const linear::LinearOptions options = options_of(desc);
-        const auto layer = std::make_shared<LinearObject>(owner, use_recipe(recipe), options,
-                                                          object_of(weight, "weight"),
-                                                          optional_tensor(bias, "bias"));
+        const auto layer = std::make_shared<LinearObject>(
+            owner, use_recipe(recipe), options, shape_of(weight, "weight"),
+            bias != nullptr ? shape_of(bias, "bias") : nullptr);
         std::string note;
         *out = made_layer(layer, note);
         return note.empty() ? MP_STATUS_OK : warn(note);

@@ -17,7 +17,7 @@ void check_device(const Stream& stream, const Device& device, const char* what) 
 } // namespace
 
 std::shared_ptr<Tensor> object_of(const mp_tensor* handle, const char* name) {
-    std::shared_ptr<Tensor> tensor = object_of<mp_tensor>(handle, name);
+    std::shared_ptr<Tensor> tensor = shape_of(handle, name);
     tensor->require_memory(name);
     return tensor;
 }

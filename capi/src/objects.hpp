@@ -195,6 +195,11 @@ namespace mp::capi {
 // As the general one, and throws for a tensor whose memory a sharded optimizer has taken for now.
 std::shared_ptr<Tensor> object_of(const mp_tensor* handle, const char* name);
 
+// A tensor that need not have memory now.
+inline std::shared_ptr<Tensor> shape_of(const mp_tensor* handle, const char* name) {
+    return object_of<mp_tensor>(handle, name);
+}
+
 // The caller's queue, or the context's default one; throws for a queue of another context's device.
 Stream& stream_of(mp_queue* queue, const Context& context);
 // The queue for work on a tensor: its device's default, or the caller's if that is on the same device.
@@ -210,8 +215,9 @@ struct TensorSpec {
     DType dtype;
     Shape shape;
     Stream* stream;
+    bool is_deferred;
 };
-TensorSpec spec_of(const Context& context, const mp_tensor_desc* desc);
+TensorSpec spec_of(const Context& context, const mp_tensor_desc* desc, uint32_t known_flags = 0);
 // Throws invalid_shape; `sizes` may be null where there are none.
 Shape checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, const char* what);
 

@@ -51,7 +51,10 @@ mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const m
         parameter.counts_elsewhere = (source.flags & MP_PARAM_NORM_ELSEWHERE) != 0;
         parameter.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
         parameter.name = required(source.name, "desc.name");
-        parameter.param = object_of(source.param, "desc.param");
+        parameter.param = shape_of(source.param, "desc.param");
+        if (!parameter.param->is_deferred()) {
+            parameter.param->require_memory("desc.param");
+        }
         if (source.grad != nullptr) {
             parameter.grad = object_of(source.grad, "desc.grad");
         }

@@ -93,24 +93,13 @@ shard::Sharding& sharding_of(const optim::Optimizer& optimizer) {
 }
 
 std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, int64_t count) {
-    if (list_of(tensors, count, "tensors", "tensor_count").empty()) {
-        return {};
-    }
-    const auto* bytes = reinterpret_cast<const unsigned char*>(tensors);
-    const uint32_t stride = size_of_struct(tensors, "tensors");
+    (void)list_of(tensors, count, "tensors", "tensor_count");
     std::vector<optim::PlannedTensor> all;
     std::vector<int64_t> counts;
-    for (int64_t i = 0; i < count; ++i) {
-        const auto* place = reinterpret_cast<const mp_planned_tensor*>(bytes + i * stride);
-        if (size_of_struct(place, "tensors") != stride) { // before more of it is looked at
-            fail(Code::invalid_argument,
-                 "tensors[%lld].struct_size is not that of tensors[0]; all must be alike",
-                 static_cast<long long>(i));
-        }
-        const auto source = read_struct(place, "tensors");
+    for (const mp_planned_tensor& source : read_structs(tensors, count, "tensors")) {
         if (source.ndim < 0 || source.ndim > MP_MAX_DIMS) {
-            fail(Code::invalid_argument, "tensors[%lld].ndim is %d; it must be 0..%d",
-                 static_cast<long long>(i), source.ndim, MP_MAX_DIMS);
+            fail(Code::invalid_argument, "tensors[%zu].ndim is %d; it must be 0..%d", all.size(),
+                 source.ndim, MP_MAX_DIMS);
         }
         optim::PlannedTensor tensor;
         tensor.count = source.count;

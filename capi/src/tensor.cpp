@@ -29,10 +29,12 @@ Shape mp::capi::checked_shape(int32_t ndim, const int64_t* sizes, DType dtype, c
     return shape;
 }
 
-TensorSpec mp::capi::spec_of(const Context& context, const mp_tensor_desc* source) {
+TensorSpec mp::capi::spec_of(const Context& context, const mp_tensor_desc* source,
+                             uint32_t known_flags) {
     const auto desc = read_struct(source, "desc");
-    check_flags(desc.flags, 0, "flags");
+    check_flags(desc.flags, known_flags, "flags");
     TensorSpec spec{};
+    spec.is_deferred = (desc.flags & MP_TENSOR_DEFERRED) != 0;
     spec.dtype = dtype_of(desc.dtype, "desc.dtype");
     spec.shape = checked_shape(desc.ndim, desc.shape, spec.dtype, "tensor");
     spec.stream = desc.device_kind == MP_DEVICE_DEFAULT
@@ -124,9 +126,12 @@ mp_status mp_tensor_create(mp_context* context, const mp_tensor_desc* desc, mp_t
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        const TensorSpec spec = spec_of(*owner, desc);
+        const TensorSpec spec = spec_of(*owner, desc, MP_TENSOR_DEFERRED);
         check_plain(spec.dtype, "tensor");
-        auto tensor = std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape);
+        auto tensor =
+            spec.is_deferred
+                ? std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape, Deferred{})
+                : std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape);
         complete(*spec.stream);
         *out = make_handle<mp_tensor>(std::move(tensor));
     });
@@ -175,8 +180,9 @@ void mp_tensor_destroy(mp_tensor* tensor) { destroy_handle(tensor); }
 
 mp_status mp_tensor_get_desc(const mp_tensor* tensor, mp_tensor_desc* desc) {
     return boundary([&] {
-        const Tensor& object = *object_of(tensor, "tensor");
+        const Tensor& object = *shape_of(tensor, "tensor");
         mp_tensor_desc result = MP_TENSOR_DESC_INIT;
+        result.flags = object.is_deferred() ? MP_TENSOR_DEFERRED : 0U;
         result.dtype = static_cast<int32_t>(object.dtype());
         result.ndim = object.shape().ndim;
         std::copy(object.shape().sizes.begin(), object.shape().sizes.end(), result.shape);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "status/status.hpp"
 
@@ -67,6 +68,26 @@ template <typename T> T read_struct(const T* source, const char* name) {
 // NULL stands for all defaults.
 template <typename T> T read_optional_struct(const T* source, const char* name) {
     return source == nullptr ? T{} : read_struct(source, name);
+}
+
+// The structs of an array, of which the first one's size is every one's. `name` is the array's.
+template <typename T> std::vector<T> read_structs(const T* list, int64_t count, const char* name) {
+    std::vector<T> all;
+    if (count == 0) {
+        return all;
+    }
+    const auto* bytes = reinterpret_cast<const unsigned char*>(list);
+    const uint32_t stride = size_of_struct(list, name);
+    for (int64_t i = 0; i < count; ++i) {
+        const auto* place = reinterpret_cast<const T*>(bytes + i * stride);
+        if (size_of_struct(place, name) != stride) { // before more of it is looked at
+            fail(Code::invalid_argument,
+                 "%s[%lld].struct_size is not that of %s[0]; all must be alike", name,
+                 static_cast<long long>(i), name);
+        }
+        all.push_back(read_struct(place, name));
+    }
+    return all;
 }
 
 // Writes `value` into a struct whose struct_size the caller has set; the size stays as it was.

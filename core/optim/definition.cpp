@@ -56,6 +56,7 @@ uint64_t hash_of(const Parameter& p) {
     hash.add(p.layout.is_frozen ? DType::none : p.grad->dtype());
     hash.add(p.init_fp32 != nullptr ? 1 : 0);
     hash.add(p.counts_elsewhere ? 1 : 0);
+    hash.add(p.has_values ? 1 : 0);
     hash.add(p.param->shape().ndim);
     for (int32_t i = 0; i < p.param->shape().ndim; ++i) {
         hash.add(p.param->shape().sizes[static_cast<std::size_t>(i)]);

@@ -5,20 +5,15 @@
 
 #include "optim/state_values.hpp"
 #include "optim/step_memory.hpp"
+#include "quant/quantize.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::optim {
-namespace {
-
-// The parameter's name is its identity for random numbers, so that they do not depend on the order in which
-// parameters were added.
-uint64_t name_hash(const std::string& name) {
+uint64_t Parameters::uid(int32_t index) const {
     system::Fnv64 hash;
-    hash.add(name);
+    hash.add((*this)[index].name);
     return hash.value();
 }
-
-} // namespace
 
 int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& recipe,
                         numerics::RuleId rule, const NewParameter& source) {
@@ -29,6 +24,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     made.param = source.param;
     made.init_fp32 = source.init_fp32;
     made.counts_elsewhere = source.counts_elsewhere;
+    const bool was_deferred = source.param->is_deferred();
     const Shape& shape = source.param->shape();
     made.layout = make_layout(
         recipe, {shape.count(), format_of(*source.param), shape.ndim < 2, rule, source.is_frozen},
@@ -36,6 +32,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     made.grad = source.grad != nullptr
                     ? source.grad
                     : make_state(context_, stream, made.layout.grad.format, shape);
+    settle_memory(stream, made);
     const int32_t index = count();
     list_.push_back(std::move(made));
     try {
@@ -46,9 +43,28 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
         }
     } catch (...) {
         forget_last();
+        if (was_deferred) {
+            source.param->drop_memory();
+            source.param->set_deferred(true);
+        }
         throw;
     }
     return index;
+}
+
+void Parameters::settle_memory(Stream& stream, Parameter& p) const {
+    if (!p.param->is_deferred()) {
+        return;
+    }
+    p.has_values = p.init_fp32 != nullptr;
+    if (options_.layout.stage == 3) {
+        p.param->set_deferred(false);
+    } else {
+        p.param->restore_memory(stream);
+    }
+    if (options_.layout.stage >= 2 && p.grad != nullptr) {
+        p.grad->drop_memory();
+    }
 }
 
 void Parameters::claim_memory(int32_t index) {
@@ -66,15 +82,11 @@ void Parameters::forget_last() noexcept {
     if (p.grad != nullptr) {
         memory_.remove(p.grad->data(), p.grad->bytes());
     }
-    forget_states(p);
-    list_.pop_back();
-}
-
-void Parameters::forget_states(const Parameter& p) noexcept {
     if (p.states.has_value()) {
         p.states->for_each(
             [this](const Tensor& state) { state_memory_.remove(state.data(), state.bytes()); });
     }
+    list_.pop_back();
 }
 
 void Parameters::make_states(Stream& stream) {
@@ -116,23 +128,53 @@ std::shared_ptr<Tensor> Parameters::make_like(Stream& stream, const ArrayRef& ar
 
 void Parameters::initialize(Stream& stream, int32_t index) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
-    Stream& owner = state_stream(stream);
     if (p.init_fp32 == nullptr) {
         fetch_weight(stream, index);
-        p.states->initialize(owner, weight(index), nullptr);
+        p.states->initialize(state_stream(stream), weight(index), nullptr);
         return;
     }
     const shard::ShardSlice own = slice(index);
-    TensorRef exact = slice_of(*p.init_fp32, own.start, own.count).elements();
-    Buffer near; // where the states are
-    if (options_.offload) {
+    write_exact(stream, index, slice_of(*p.init_fp32, own.start, own.count).elements(),
+                ValuesOn::device);
+}
+
+void Parameters::write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place) {
+    const Parameter& p = list_[static_cast<std::size_t>(index)];
+    Stream& owner = p.states.has_value() ? state_stream(stream) : stream;
+    const bool is_on_host = place == ValuesOn::host || stream.device().is_host();
+    Buffer near; // where they are to go
+    if (is_on_host != owner.device().is_host()) {
         near = owner.allocate(static_cast<std::size_t>(bytes_of(exact.dtype, exact.count)));
-        stream.copy(near.data(), exact.data, near.bytes(), CopyKind::device_to_host);
+        stream.copy(near.data(), exact.data, near.bytes(),
+                    is_on_host ? CopyKind::host_to_device : CopyKind::device_to_host);
         stream.sync();
         exact.data = near.data();
     }
-    p.states->initialize(owner, weight(index), &exact);
-    send_weight(stream, index);
+    if (p.states.has_value()) {
+        p.states->initialize(owner, weight(index), &exact);
+        send_weight(stream, index);
+    } else {
+        quant::convert(owner, plain_array(exact), weight(index));
+    }
+    owner.sync();
+}
+
+void Parameters::mark_values(std::span<const int32_t> indices, bool have_values) noexcept {
+    for (const int32_t index : indices) {
+        list_[static_cast<std::size_t>(index)].has_values = have_values;
+    }
+}
+
+void Parameters::check_have_values() const {
+    for (const Parameter& p : list_) {
+        if (!p.has_values) {
+            fail(
+                Code::bad_state,
+                "optimizer: '%s' has no values yet: it was deferred, or giving it some failed; see "
+                "mp_optimizer_init_params, mp_optimizer_load_params and mp_optimizer_fill_params",
+                p.name.c_str());
+        }
+    }
 }
 
 namespace {
@@ -171,7 +213,8 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
     }
     const int32_t end = index == -1 ? count() : index + 1;
     for (int32_t i = std::max(index, 0); i < end; ++i) {
-        const Parameter& p = list_[static_cast<std::size_t>(i)];
+        Parameter& p = list_[static_cast<std::size_t>(i)];
+        p.has_values = true; // the caller's
         if (sharding_ != nullptr) {
             sharding_->weights().update_own(stream, i);
         }
@@ -210,7 +253,7 @@ UpdateSegment Parameters::segment(int32_t index) const {
     UpdateSegment s;
     s.count = param.count();
     s.first = slice(index).start;
-    s.uid = name_hash(p.name);
+    s.uid = uid(index);
     s.group = p.group;
     s.param = {param.data, param.scale_inv, param.dtype(), Coding::plain};
     s.grad = {grad.data, grad.scale_inv, grad.dtype(), Coding::plain};
@@ -317,6 +360,7 @@ StatesPlace Parameters::place(int32_t index) const {
 
 void Parameters::publish(Stream& stream) {
     for (int32_t i = 0; i < count(); ++i) {
+        list_[static_cast<std::size_t>(i)].has_values = true;
         send_weight(stream, i);
     }
     if (sharding_ != nullptr) {

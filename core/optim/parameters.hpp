@@ -31,6 +31,7 @@ struct Parameter {
     std::shared_ptr<Tensor> grad;      // null: it is frozen
     std::shared_ptr<Tensor> init_fp32; // until its states are made
     bool counts_elsewhere = false;     // as in NewParameter
+    bool has_values = true;            // a deferred one has none until somebody gives it some
     Layout layout;
     std::optional<ParamStates>
         states; // of the elements that are here; none before shard(), or frozen
@@ -44,6 +45,9 @@ struct ParameterOptions {
     bool offload = false; // states and step on the host
 };
 
+// Where exact values lie that a parameter is to get: on the host, or on the context's device.
+enum class ValuesOn { host, device };
+
 class Parameters {
   public:
     Parameters(std::shared_ptr<Context> context, const ParameterOptions& options)
@@ -56,6 +60,8 @@ class Parameters {
     [[nodiscard]] const Parameter& operator[](int32_t index) const; // throws where there is none
     [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
     [[nodiscard]] auto end() const noexcept { return list_.end(); }
+    // Its identity for random numbers: of its name, so that they do not depend on the order in which parameters were added.
+    [[nodiscard]] uint64_t uid(int32_t index) const;
 
     // Throws where a number that steps read lies in a parameter, its gradient or its states. Null: nothing.
     void check_number(const Tensor* number, const char* name) const;
@@ -74,7 +80,13 @@ class Parameters {
     // After somebody else wrote parameters: master weights follow them, compensations are forgotten. -1: all.
     void sync_master(Stream& stream, int32_t index);
     void zero_grad(Stream& stream) const;
-    // After the states were written from outside: the weights follow.
+    // Gives the elements that are here their exact values, in fp32: the weight rounds them, master or compensation keep the
+    // rest. Ranks know nothing of it yet. Waits.
+    void write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place);
+    // Whether these have values; a step wants them. check_have_values() throws, and names one that has none.
+    void mark_values(std::span<const int32_t> indices, bool have_values) noexcept;
+    void check_have_values() const;
+    // After all states were written from outside: the weights follow.
     void publish(Stream& stream);
 
     // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and with "_scale_inv" the scale
@@ -102,7 +114,6 @@ class Parameters {
     void check_apart(const NewParameter& parameter) const;
     void claim_memory(int32_t index);
     void forget_last() noexcept;
-    void forget_states(const Parameter& parameter) noexcept;
     void check_values(int32_t index, const Tensor& values) const;
     // Where the step finds them.
     [[nodiscard]] ArrayRef weight(int32_t index) const;
@@ -110,6 +121,8 @@ class Parameters {
     void fetch_weight(Stream& stream, int32_t index) const;
     void send_weight(Stream& stream, int32_t index) const;
     void make_states(Stream& stream, int32_t index);
+    // A deferred one gets memory, unless ranks are to cut it.
+    void settle_memory(Stream& stream, Parameter& parameter) const;
     // A tensor of that format on the stream's device.
     [[nodiscard]] std::shared_ptr<Tensor> make_like(Stream& stream, const ArrayRef& array,
                                                     const Shape& shape) const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StepCalls: how many steps ranks have asked for, and now and then whether the weights that the last one made equal still are.
+// StepCalls: that parameters have values, how many steps ranks have asked for, and now and then whether the weights that the
+// last one made equal still are.
 #pragma once
 
 #include "optim/parameters.hpp"
@@ -12,7 +13,10 @@ class StepCalls final : public StepParticipant {
     // `parameters` outlives this.
     explicit StepCalls(const Parameters& parameters) : parameters_(parameters) {}
 
-    void begin(Stream& /*stream*/) override { weights_ = 0; }
+    void begin(Stream& /*stream*/) override {
+        parameters_.check_have_values();
+        weights_ = 0;
+    }
     void collect(Stream& stream) override {
         weights_ = parameters_.sharding()->weights_hash(stream, calls_);
     }

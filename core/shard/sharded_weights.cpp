@@ -26,7 +26,9 @@ ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& 
                           ? std::make_shared<Tensor>(context, stream, param.format(), param.shape())
                           : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});
         }
-        update_own(stream, parameter);
+        if (param.has_memory()) { // a deferred one has no values yet
+            update_own(stream, parameter);
+        }
     }
 }
 

@@ -45,7 +45,10 @@ std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTenso
 uint64_t first_values_hash(Stream& stream, const std::vector<ShardedTensor>& tensors) {
     ContentHash hash(stream);
     for (const ShardedTensor& tensor : tensors) {
-        hash.add(tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param);
+        const Tensor& values = tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param;
+        if (values.has_memory()) { // a deferred one has none
+            hash.add(values);
+        }
     }
     return hash.value();
 }

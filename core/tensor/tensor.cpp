@@ -61,6 +61,11 @@ Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, co
 }
 
 Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
+               Deferred /*deferred*/)
+    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
+      count_(shape.count()), is_deferred_(true) {}
+
+Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
                void* data, Deleter deleter)
     : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
       count_(shape.count()), data_(data), deleter_(deleter) {}
@@ -180,10 +185,10 @@ bool Tensor::overlaps(const Tensor& other) const noexcept {
 
 void Tensor::require_memory(const char* name) const {
     if (!has_memory()) {
-        fail(Code::bad_state,
-             "%s has no memory now: it is sharded and not gathered; see mp_optimizer_gather_begin "
-             "and mp_optimizer_acquire_grad",
-             name);
+        fail(Code::bad_state, "%s has no memory now: %s", name,
+             is_deferred_ ? "it is deferred; an optimizer that it is added to gives it some"
+                          : "it is sharded and not gathered; see mp_optimizer_gather_begin and "
+                            "mp_optimizer_acquire_grad");
     }
 }
 
@@ -208,6 +213,7 @@ void Tensor::drop_memory() {
 }
 
 void Tensor::restore_memory(Stream& stream) {
+    is_deferred_ = false;
     if (has_memory()) {
         return;
     }

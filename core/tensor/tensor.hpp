@@ -60,10 +60,15 @@ struct QuantizedMemory {
     void* amax = nullptr;
 };
 
+// A tensor of the library's that gets no memory until somebody knows which part of it is needed here.
+struct Deferred {};
+
 class Tensor {
   public:
     // Memory of the library, all zero.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape);
+    Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
+           Deferred deferred);
     // Codes and scales in memory of the library, all values zero. Waits.
     Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
            const Shape& shape);
@@ -117,6 +122,9 @@ class Tensor {
     // Of a quantized one over the caller's memory: runs once all three pieces are let go. Where it throws it never runs.
     void give_back_by(Deleter deleter);
 
+    // Nobody has said yet which part of its memory is needed. Memory ends that, too.
+    [[nodiscard]] bool is_deferred() const noexcept { return is_deferred_; }
+    void set_deferred(bool is_deferred) noexcept { is_deferred_ = is_deferred; }
     // Sharded parameters and gradients have memory only while they are in use.
     [[nodiscard]] bool has_memory() const noexcept { return data_ != nullptr || count_ == 0; }
     void require_memory(const char* name) const; // throws bad_state where there is none
@@ -135,6 +143,7 @@ class Tensor {
     DType dtype_;
     Shape shape_;
     int64_t count_;
+    bool is_deferred_ = false;
     Buffer buffer_;
     void* data_ = nullptr;
     Deleter deleter_;

@@ -51,6 +51,7 @@ class Model {
         if (comm_ != nullptr) {
             check(mp_optimizer_shard(optimizer_, queue_));
         }
+        fill_params();
     }
     void save(const char* folder) {
         check(mp_checkpoint_save(checkpoint(), folder, kSaveAfter,
@@ -162,36 +163,78 @@ class Model {
         }
     }
 
-    // Matrices as the recipe wants them; vectors and the embedding too, where that is without scales; the scale in fp32.
-    void make_params() {
+    static std::vector<int64_t> shape_of(int32_t p) {
         const std::vector<int64_t> shapes[] = {
             {kTokens, kIn}, {kOut, kIn}, {kIn, kOut}, {kOut}, {kOut}};
+        return shapes[p];
+    }
+    static std::size_t count_of(int32_t p) {
+        const std::vector<int64_t> shape = shape_of(p);
+        return static_cast<std::size_t>(
+            std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>()));
+    }
+    static bool is_matrix(int32_t p) { return p == kFirst || p == kSecond; }
+    // Codes are made whole.
+    [[nodiscard]] bool is_deferred(int32_t p) const {
+        return c_[kDeferred] != 0 && !(is_matrix(p) && (is_scaled(c_) || c_[kGather] != 0));
+    }
+
+    // Matrices as the recipe wants them; vectors and the embedding too, where that is without scales; the scale in fp32.
+    Tensor make_param(int32_t p, const std::vector<float>& values) {
+        const std::vector<int64_t> shape = shape_of(p);
+        const bool is_fp32 = p == kScale || (is_scaled(c_) && !is_matrix(p));
+        if (is_deferred(p)) {
+            return make_deferred(context_, is_fp32 ? MP_DTYPE_FP32 : weight_dtype(recipe_), shape);
+        }
+        if (is_fp32) {
+            return make_tensor(context_, MP_DTYPE_FP32, shape, values);
+        }
+        if (is_matrix(p) && c_[kGather] != 0) {
+            return make_quantized(context_, MP_DTYPE_FP8_E4M3, shape, nullptr);
+        }
+        mp_tensor* made = nullptr;
+        check(mp_recipe_create_weight(context_, recipe_, static_cast<int32_t>(shape.size()),
+                                      shape.data(), values.data(), &made));
+        return Tensor(made);
+    }
+
+    void make_params() {
         for (int32_t p = 0; p < kParamCount; ++p) {
-            const std::vector<int64_t>& shape = shapes[p];
-            const auto count = static_cast<std::size_t>(std::accumulate(
-                shape.begin(), shape.end(), int64_t{1}, std::multiplies<int64_t>()));
-            const std::vector<float> values = first_values(count, p);
-            const Tensor exact = make_tensor(context_, MP_DTYPE_FP32, shape, values);
-            const bool is_matrix = p == kFirst || p == kSecond;
-            if (p == kScale || (is_scaled(c_) && !is_matrix)) {
-                params_[static_cast<std::size_t>(p)] =
-                    make_tensor(context_, MP_DTYPE_FP32, shape, values);
-            } else if (is_matrix && c_[kGather] != 0) {
-                params_[static_cast<std::size_t>(p)] =
-                    make_quantized(context_, MP_DTYPE_FP8_E4M3, shape, nullptr);
-            } else {
-                mp_tensor* made = nullptr;
-                check(mp_recipe_create_weight(context_, recipe_, static_cast<int32_t>(shape.size()),
-                                              shape.data(), values.data(), &made));
-                params_[static_cast<std::size_t>(p)] = Tensor(made);
-            }
+            const std::vector<float> values = first_values(count_of(p), p);
+            const Tensor exact = make_tensor(context_, MP_DTYPE_FP32, shape_of(p), values);
+            params_[static_cast<std::size_t>(p)] = make_param(p, values);
+            const bool has_init = p >= first_trained() && !is_deferred(p);
             mp_param_desc desc = MP_PARAM_DESC_INIT;
             desc.name = kParamNames[p];
             desc.param = params_[static_cast<std::size_t>(p)];
-            desc.init_fp32 = p >= first_trained() ? static_cast<mp_tensor*>(exact) : nullptr;
+            desc.init_fp32 = has_init ? static_cast<mp_tensor*>(exact) : nullptr;
             desc.flags = p >= first_trained() ? 0U : MP_PARAM_FROZEN;
             check(mp_optimizer_add_param(optimizer_, p < kBias ? 0 : 1, &desc, nullptr));
         }
+    }
+
+    // Those that were deferred: read by each rank, or by the last one for all.
+    void fill_params() {
+        std::vector<int32_t> deferred;
+        for (int32_t p = 0; p < kParamCount; ++p) {
+            if (is_deferred(p)) {
+                deferred.push_back(p);
+            }
+        }
+        if (deferred.empty()) {
+            return;
+        }
+        const mp_fill_fn fill = [](int32_t p, int64_t first, int64_t count, float* values,
+                                   void* payload) -> mp_status {
+            const std::vector<float> all =
+                static_cast<const Model*>(payload)->first_values(count_of(p), p);
+            std::copy_n(all.begin() + first, count, values);
+            return MP_STATUS_OK;
+        };
+        const bool is_sent = c_[kDeferred] == 2 && comm_ != nullptr;
+        check(mp_optimizer_fill_params(optimizer_, queue_, deferred.data(),
+                                       static_cast<int32_t>(deferred.size()), fill, this,
+                                       is_sent ? ranks_of(c_) - 1 : -1));
     }
 
     [[nodiscard]] std::vector<float> first_values(std::size_t count, int32_t p) const {

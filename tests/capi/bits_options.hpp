@@ -35,6 +35,7 @@ enum Option : std::size_t {
     kCache,
     kLayers,
     kFrozen,
+    kDeferred,
     kOptionCount
 };
 
@@ -78,6 +79,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"weights", {"rounded each time", "cached"}},
         {"end of layers' step", {"a call", "the optimizer's"}},
         {"frozen", {"nothing", "the embedding"}},
+        {"first values", {"whole", "deferred", "deferred, from one rank"}},
     }};
     return table;
 }

@@ -25,6 +25,7 @@ struct Block {
 // What a context with these hooks has out, and how often it asked.
 struct Counter {
     std::atomic<int64_t> live{0}; // bytes
+    std::atomic<int64_t> peak{0}; // of them
     std::atomic<int64_t> calls{0};
     bool refuse = false;
 
@@ -33,7 +34,12 @@ struct Counter {
         if (counter->refuse) {
             return nullptr;
         }
-        counter->live += static_cast<int64_t>(size);
+        const int64_t now = counter->live += static_cast<int64_t>(size);
+        for (int64_t most = counter->peak; now > most;) {
+            if (counter->peak.compare_exchange_weak(most, now)) {
+                break;
+            }
+        }
         ++counter->calls;
         return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     }

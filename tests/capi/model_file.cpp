@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "model_parts.hpp"
 #include "training.hpp"
 
 using namespace mp_test;
@@ -10,46 +11,12 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using ModelFile = Handle<mp_model_file, mp_model_file_destroy>;
-
 struct Files : Folder {
     explicit Files(const char* name) : Folder(name) { fs::create_directories(path); }
 };
 
-struct Part {
-    std::string name, type;
-    std::vector<int64_t> shape;
-    std::string bytes;
-};
-
-// As safetensors' own format says: the header's length, the header, the data.
-void write_parts(const fs::path& path, const std::vector<Part>& parts,
-                 const std::string& metadata = R"("format":"pt")") {
-    std::string header = "{\"__metadata__\":{" + metadata + "}", data;
-    for (const Part& part : parts) {
-        std::string shape;
-        for (const int64_t extent : part.shape) {
-            shape += (shape.empty() ? "" : ",") + std::to_string(extent);
-        }
-        header += ",\"" + part.name + R"(":{"dtype":")" + part.type + R"(","shape":[)" + shape +
-                  "],\"data_offsets\":[" + std::to_string(data.size()) + "," +
-                  std::to_string(data.size() + part.bytes.size()) + "]}";
-        data += part.bytes;
-    }
-    header += "}";
-    const uint64_t length = header.size();
-    std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&length), sizeof length) << header << data;
-}
-
 void write_text(const fs::path& path, const std::string& text) {
     std::ofstream(path, std::ios::binary) << text;
-}
-
-ModelFile opened(const fs::path& path, uint32_t flags = 0) {
-    mp_model_file* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_model_file_open(path.c_str(), flags, &made)));
-    return ModelFile(made);
 }
 
 mp_file_tensor tensor_of(mp_model_file* model, const char* name) {

@@ -181,6 +181,15 @@ inline Tensor make_tensor(mp_context* context, int32_t dtype, const std::vector<
     return Tensor(tensor);
 }
 
+// Type and shape alone.
+inline Tensor make_deferred(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape) {
+    mp_tensor_desc desc = tensor_desc(dtype, shape);
+    desc.flags = MP_TENSOR_DEFERRED;
+    mp_tensor* tensor = nullptr;
+    EXPECT_TRUE(succeeded(mp_tensor_create(context, &desc, &tensor)));
+    return Tensor(tensor);
+}
+
 // `quant` NULL: the defaults.
 inline Tensor make_quantized(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape,
                              const mp_quant_desc* quant) {

@@ -96,8 +96,8 @@ template <class Fill> mp_status load_into(const Place& p, mp_optimizer* optimize
     return status;
 }
 
-// The numbers as a file's only tensor, read into the memory.
-inline mp_status read_from_file(const Place& p) {
+// The numbers as the only tensor of a file, for the body to read.
+template <class Body> mp_status with_file(const Place& p, const Body& body) {
     const std::string header = R"({"w":{"dtype":"F32","shape":[32,32],"data_offsets":[0,4096]}})";
     const std::string path = scratch_folder() + ".safetensors";
     const uint64_t length = header.size();
@@ -107,10 +107,46 @@ inline mp_status read_from_file(const Place& p) {
         .write(static_cast<const char*>(data_of(p.numbers_)), kAreaBytes);
     mp_model_file* model = nullptr;
     EXPECT_TRUE(succeeded(mp_model_file_open(path.c_str(), 0, &model)));
-    const mp_status status = mp_model_file_read(model, 0, 0, p.memory, kAreaBytes);
+    const mp_status status = body(model);
     mp_model_file_destroy(model);
     std::filesystem::remove(path);
     return status;
+}
+
+inline void add_model_files(std::vector<Writer>& all) {
+    const auto on_weight = [&all](const char* function, auto call) {
+        all.push_back({function, [=](const Place& p) {
+                           const Tensor grad = p.matrix(10);
+                           const Optimizer o = p.optimizer("w", p.fp32, p.target, grad);
+                           return call(p, o.operator mp_optimizer*());
+                       }});
+    };
+    all.push_back({"mp_model_file_read", [](const Place& p) {
+                       return with_file(p, [&](mp_model_file* model) {
+                           return mp_model_file_read(model, 0, 0, p.memory, kAreaBytes);
+                       });
+                   }});
+    on_weight("mp_optimizer_load_params", [](const Place& p, mp_optimizer* o) {
+        return with_file(p, [&](mp_model_file* model) {
+            return mp_optimizer_load_params(o, nullptr, model, nullptr, nullptr, 0);
+        });
+    });
+    on_weight("mp_optimizer_init_params", [](const Place&, mp_optimizer* o) {
+        mp_param_init init = MP_PARAM_INIT_INIT;
+        init.kind = MP_INIT_NORMAL;
+        init.b = 1.0;
+        return mp_optimizer_init_params(o, nullptr, 3, &init, 1);
+    });
+    on_weight("mp_optimizer_fill_params", [](const Place&, mp_optimizer* o) {
+        const int32_t indices[] = {0};
+        const auto fill = [](int32_t, int64_t first, int64_t count, float* values, void*) {
+            for (int64_t i = 0; i < count; ++i) {
+                values[i] = 1.0F / static_cast<float>(first + i + 1);
+            }
+            return MP_STATUS_OK;
+        };
+        return mp_optimizer_fill_params(o, nullptr, indices, 1, fill, nullptr, -1);
+    });
 }
 
 inline void add_optimizers(std::vector<Writer>& all) {
@@ -144,7 +180,6 @@ inline void add_optimizers(std::vector<Writer>& all) {
     all.push_back({"mp_checkpoint_load", [](const Place& p) {
                        return load_into(p, nullptr, [&] { p.memory[3] = 40.0F; });
                    }});
-    all.push_back({"mp_model_file_read", read_from_file});
     all.push_back({"mp_optimizer_read_state", [](const Place& p) {
                        const Tensor other = p.matrix(9), grad = p.matrix(10);
                        const Optimizer o = p.optimizer("other", p.fp32, other, grad);
@@ -276,6 +311,7 @@ inline std::vector<Writer> all_writers() {
     add_backwards(all);
     add_pointer_steps(all);
     add_optimizers(all);
+    add_model_files(all);
     for (const Ending ending : {Ending::none, Ending::wait, Ending::test}) {
         add_messages(all, ending);
     }

@@ -5,9 +5,14 @@
 
 #include "convert.h"
 
+/* mp_tensor_desc.flags, of mp_tensor_create alone. Type and shape without memory: a parameter's. The optimizer that it is added
+ * to gives it memory, of zeros; in stage 3 (sharding.h) as any other of that stage, of this rank's slice alone between uses.
+ * first_values.h gives it values. */
+#define MP_TENSOR_DEFERRED 1u
+
 typedef struct mp_tensor_desc {
     uint32_t struct_size;       /* sizeof(mp_tensor_desc) */
-    uint32_t flags;             /* 0 */
+    uint32_t flags;             /* MP_TENSOR_* */
     int32_t dtype;              /* MP_DTYPE_*, required */
     int32_t ndim;               /* 0..MP_MAX_DIMS; 0 is one scalar */
     int64_t shape[MP_MAX_DIMS]; /* ndim sizes, each >= 0, slowest first; the rest 0 */
@@ -132,7 +137,7 @@ MP_API mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc,
 MP_API mp_status mp_tensor_create_view(mp_tensor* tensor, int64_t offset, int32_t ndim,
                                        const int64_t* shape, mp_tensor** out) MP_MUST_CHECK;
 
-/** Type, shape and device of a tensor.
+/** Type, shape and device of a tensor, also of one that has no memory now.
  * @param[in]     tensor  the tensor
  * @param[in,out] desc    struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW

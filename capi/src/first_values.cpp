@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// first_values.h
+#include <numeric>
+#include <vector>
+
+#include "boundary.hpp"
+#include "checkpoint/file_values.hpp"
+#include "objects.hpp"
+#include "versioned_struct.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+static_assert(MP_INIT_CONSTANT == static_cast<int>(numerics::InitKind::constant));
+static_assert(MP_INIT_UNIFORM == static_cast<int>(numerics::InitKind::uniform));
+static_assert(MP_INIT_NORMAL == static_cast<int>(numerics::InitKind::normal));
+
+namespace {
+
+numerics::InitRule rule_of(const mp_param_init& init) {
+    if (init.kind < MP_INIT_CONSTANT || init.kind > MP_INIT_NORMAL) {
+        fail(Code::invalid_argument, "inits.kind is %d; it must be one of MP_INIT_* (0..2)",
+             static_cast<int>(init.kind));
+    }
+    check_reserved(init.reserved);
+    return {static_cast<numerics::InitKind>(init.kind), init.a, init.b};
+}
+
+// Values that the caller's function writes.
+class CallersValues final : public optim::ValueSource {
+  public:
+    CallersValues(const optim::Parameters& parameters, mp_fill_fn fill, void* payload)
+        : parameters_(parameters), fill_(fill), payload_(payload) {}
+    void read(int32_t index, int64_t first, std::span<float> values) override {
+        if (values.empty()) {
+            return;
+        }
+        mp_status status = MP_STATUS_OK;
+        {
+            const process::CallerFloats floats;
+            status = required(fill_, "fill")(index, first, static_cast<int64_t>(values.size()),
+                                             values.data(), payload_);
+        }
+        if (status != MP_STATUS_OK) {
+            fail(status < 0 ? static_cast<Code>(status) : Code::invalid_argument,
+                 "optimizer: fill returned %d for %zu elements from %lld on of '%s'",
+                 static_cast<int>(status), values.size(), static_cast<long long>(first),
+                 parameters_[index].name.c_str());
+        }
+    }
+
+  private:
+    const optim::Parameters& parameters_;
+    mp_fill_fn fill_;
+    void* payload_;
+};
+
+} // namespace
+
+mp_status mp_optimizer_init_params(mp_optimizer* optimizer, mp_queue* queue, uint64_t seed,
+                                   const mp_param_init* inits, int32_t count) {
+    return boundary([&] {
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        (void)list_of(inits, count, "inits", "count");
+        std::vector<int32_t> indices;
+        std::vector<numerics::InitRule> rules;
+        for (const mp_param_init& init : read_structs(inits, count, "inits")) {
+            indices.push_back(init.index);
+            rules.push_back(rule_of(init));
+        }
+        optim::set_first_values(object, stream_of(queue, *object.context()), indices, [&] {
+            return std::make_unique<optim::RuleSource>(object.parameters(), seed, indices, rules);
+        });
+    });
+}
+
+mp_status mp_optimizer_load_params(mp_optimizer* optimizer, mp_queue* queue, mp_model_file* model,
+                                   const char* prefix, const int32_t* indices, int32_t count) {
+    return boundary([&] {
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        const checkpoint::ModelFiles& files = object_of(model, "model")->files;
+        std::vector<int32_t> named(static_cast<std::size_t>(object.parameters().count()));
+        std::iota(named.begin(), named.end(), 0);
+        if (indices != nullptr || count != 0) {
+            const auto list = list_of(indices, count, "indices", "count");
+            named.assign(list.begin(), list.end());
+        }
+        optim::set_first_values(object, stream_of(queue, *object.context()), named, [&] {
+            return std::make_unique<checkpoint::FileValues>(files, object.parameters(), named,
+                                                            prefix != nullptr ? prefix : "");
+        });
+    });
+}
+
+mp_status mp_optimizer_fill_params(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
+                                   int32_t count, mp_fill_fn fill, void* payload, int32_t root) {
+    return boundary([&] {
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        optim::set_first_values(
+            object, stream_of(queue, *object.context()),
+            list_of(indices, count, "indices", "count"),
+            [&] {
+                if (root < 0) {
+                    (void)required(fill, "fill");
+                }
+                return std::make_unique<CallersValues>(object.parameters(), fill, payload);
+            },
+            root);
+    });
+}
