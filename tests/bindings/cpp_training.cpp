@@ -182,6 +182,36 @@ TEST(Cpp, OptimizersScalersAndCheckpointsGoOnWhereTheyStopped) {
               MP_STATUS_IO_ERROR);
 }
 
+TEST(Cpp, FirstValuesByRulesAndByAFunction) {
+    const mp::Context context = mp::Context::create();
+    const mp::Recipe recipe = mp::Recipe::create(context, "fp32");
+    mp::Optimizer optimizer = mp::Optimizer::create(context, recipe);
+    (void)optimizer.add_group();
+    const mp::Tensor w = mp::Tensor::deferred(context, MP_DTYPE_FP32, {10});
+    (void)optimizer.add_param("w", w);
+    EXPECT_THROW(optimizer.step(), mp::Error); // it has no values
+    mp_param_init init = MP_PARAM_INIT_INIT;
+    init.kind = MP_INIT_NORMAL;
+    init.b = 1.0;
+    optimizer.init_params(1, mp::span<const mp_param_init>(&init, 1));
+    std::vector<float> values(10);
+    w.read(values);
+    EXPECT_EQ(values[0], -0x1.a835f2p-4F);
+    EXPECT_EQ(values[9], -0x1.79ccf8p-1F);
+    const std::int32_t indices[] = {0};
+    optimizer.fill_params(indices, [](int, std::int64_t first, mp::span<float> to) -> mp_status {
+        for (std::size_t i = 0; i < to.size(); ++i)
+            to.data()[i] = static_cast<float>(first) + static_cast<float>(i);
+        return MP_STATUS_OK;
+    });
+    w.read(values);
+    EXPECT_EQ(values[9], 9.0F);
+    const auto throws = [](int, std::int64_t, mp::span<float>) -> mp_status {
+        throw std::runtime_error("lost");
+    };
+    EXPECT_THROW(optimizer.fill_params(indices, throws), mp::Error);
+}
+
 TEST(Cpp, ScalersByPreset) {
     const auto context = mp::Context::create();
     EXPECT_EQ(status_of([&] { return mp::Scaler::preset("torhc"); }), MP_STATUS_UNKNOWN_NAME);

@@ -81,6 +81,7 @@ contains
 
         call recipe%create(context, "fp32")
         call groups_and_params()
+        call first_values()
         call steps_and_rates()
         call states()
         call scalers(context, scaler)
@@ -113,6 +114,25 @@ contains
             call optimizer%add_param(7, "q", p, error=error)
             call expect_error(error, MP_STATUS_INVALID_ARGUMENT, "group")
         end subroutine groups_and_params
+
+        ! Of a parameter without memory until the optimizer has it.
+        subroutine first_values()
+            type(mp_optimizer) :: fresh
+            type(mp_tensor) :: w
+            real(real32) :: values(10)
+            call fresh%create(context, recipe)
+            call fresh%add_group()
+            call w%create_deferred(context, MP_DTYPE_FP32, [10])
+            call fresh%add_param(0, "w", w)
+            call fresh%step(error=error)
+            call expect_error(error, MP_STATUS_BAD_STATE, "no values")
+            call fresh%init_params(1_int64, [mp_param_init(index=0, kind=MP_INIT_NORMAL, b=1d0)])
+            call w%read(values)
+            call expect(values(1) == -0.10356707125902176_real32, "normal numbers")
+            call fresh%init_params(1_int64, [mp_param_init(index=1)], error)
+            call expect_error(error, MP_STATUS_INVALID_ARGUMENT, "parameter 1")
+            call fresh%step()
+        end subroutine first_values
 
         subroutine steps_and_rates()
             type(mp_optimizer_stats) :: stats

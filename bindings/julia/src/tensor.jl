@@ -3,29 +3,32 @@
 
 @handle Tensor tensor """
     Tensor(context, A; dtype = eltype(A))
-    Tensor(context, T, dims...)
+    Tensor(context, T, dims...; deferred = false)
 
 A dense array of one element type. The first form is over the memory of `A`, an `Array` or a dense view, reshape or
 reinterpret of one, without a copy: what is written through one is seen through the other. The library keeps the
 memory as long as anything uses it, and `A` cannot be resized any more. `dtype` names another element type of as
 many bytes, such as `BFloat16` for a `Vector{UInt16}`. The second form is zeros in the library's memory, of `T` =
-`Float32`, `Float16`, `BFloat16`, `Float8_E4M3` and others.
+`Float32`, `Float16`, `BFloat16`, `Float8_E4M3` and others. A `deferred` one has no memory: it is a parameter's, and the
+optimizer that it is added to gives it memory.
 
 `size(t)` is in Julia's order, which is the opposite of the library's. `Array(t)` copies the elements out,
 `copyto!(t, A)` and `copyto!(A, t)` copy in and out.
 """
 
 # The library's description of an array with these dimensions in Julia's order.
-function tensor_desc(dtype, dims)
+function tensor_desc(dtype, dims, flags = 0)
     length(dims) <= CAPI.MP_MAX_DIMS ||
         throw(MPError(CAPI.MP_STATUS_INVALID_SHAPE, "$(length(dims)) dimensions; there can be $(CAPI.MP_MAX_DIMS)"))
     shape = ntuple(i -> i <= length(dims) ? Int64(dims[length(dims)+1-i]) : Int64(0), Int(CAPI.MP_MAX_DIMS))
-    return CAPI.mp_tensor_desc(dtype = dtype, ndim = length(dims), shape = shape)
+    return CAPI.mp_tensor_desc(flags = flags, dtype = dtype, ndim = length(dims), shape = shape)
 end
 
-Tensor(c::Context, ::Type{T}, dims::Integer...) where {T} =
-    Tensor(made(out -> CAPI.mp_tensor_create(c, Ref(tensor_desc(dtype_number(T), dims)), out), CAPI.mp_tensor), c)
-Tensor(c::Context, ::Type{T}, dims::Tuple) where {T} = Tensor(c, T, dims...)
+function Tensor(c::Context, ::Type{T}, dims::Integer...; deferred::Bool = false) where {T}
+    desc = Ref(tensor_desc(dtype_number(T), dims, flags(CAPI.MP_TENSOR_DEFERRED => deferred)))
+    return Tensor(made(out -> CAPI.mp_tensor_create(c, desc, out), CAPI.mp_tensor), c)
+end
+Tensor(c::Context, ::Type{T}, dims::Tuple; rest...) where {T} = Tensor(c, T, dims...; rest...)
 
 function Tensor(c::Context, A::AbstractArray; dtype::Type = eltype(A))
     memory = Memory(A)

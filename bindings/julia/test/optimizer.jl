@@ -133,3 +133,16 @@ close(o)
 @test kind(() -> step!(o)) === :invalid_handle && kind(() -> state(param, :param)) === :invalid_handle
 @test repr(o) == "Optimizer(closed)" && repr(param) == "Param(0)"
 @test kind(() -> set_lr!(group, 1)) === :invalid_handle
+
+# First values, of a parameter without memory until the optimizer has it.
+fresh = Optimizer(c, Recipe(c, "fp32"))
+deferred = Tensor(c, Float32, 10; deferred = true)
+w = add_param!(fresh, "w", deferred)
+@test kind(() -> step!(fresh)) === :bad_state
+init_params!([w => (:normal, 0.0, 1.0)]; seed = 1)
+@test Array(deferred)[[1, 10]] == Float32[-0.10356707125902176, -0.7378919124603271]
+init_params!([w => (:constant, 0.25)])
+@test all(Array(deferred) .== 0.25f0)
+@test kind(() -> init_params!([w => (:uniform, 1.0, 0.0)])) === :invalid_argument
+@test kind(() -> load_params!([w], "/no/such/file")) === :io_error
+step!(fresh)

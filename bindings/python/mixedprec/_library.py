@@ -48,6 +48,7 @@ _HANDLES = {
         "mp_checkpoint",
         "mp_comm",
         "mp_comm_request",
+        "mp_model_file",
     )
 }
 

@@ -9,11 +9,12 @@ from typing import Any, Iterable, Mapping, NamedTuple, TYPE_CHECKING
 
 from . import capi
 from ._arguments import as_tensor
+from ._first_values import FilledOptimizer
 from ._library import call, filled, flags, text, value
 from ._linear import linear_array
 from ._recipe import MemoryReport, memory_report
 from ._rule import formats_in_order, hyperparameters, rule_name, states
-from ._sharding import SharedOptimizer, Sharding
+from ._sharding import Sharding
 from ._step import OptimizerStats
 from ._tensor import Tensor
 
@@ -70,7 +71,7 @@ class Group(NamedTuple):
     enabled: bool
 
 
-class Optimizer(SharedOptimizer):
+class Optimizer(FilledOptimizer):
     """AdamW, Adam or Lion in the dtypes of a recipe.
 
     max_grad_norm  clip the global norm of the unscaled gradients; 0: no clipping

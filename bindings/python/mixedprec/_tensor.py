@@ -51,14 +51,22 @@ class Tensor(Object):
     dtype  "fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "e8m0", "int8" ... "int64", "uint8", or numpy's or torch's
     quant  a Quant: the tensor then holds codes of this dtype and has scales
     device "host" for one beside an accelerator; None: on the context's device
+    deferred  shape and dtype without memory, a parameter's: the optimizer that it is added to gives it memory
     """
 
     _noun = "tensor"
 
     def __init__(
-        self, context: Context, shape: Shape, dtype: Any = "fp32", quant: Quant | None = None, device: str | None = None
+        self,
+        context: Context,
+        shape: Shape,
+        dtype: Any = "fp32",
+        quant: Quant | None = None,
+        device: str | None = None,
+        deferred: bool = False,
     ) -> None:
         desc = _tensor_desc(shape, dtype, device)
+        desc.flags = capi.MP_TENSOR_DEFERRED if deferred else 0
         if quant is None:
             super().__init__("mp_tensor_create", context, byref(desc))
         else:

@@ -124,8 +124,8 @@ class _Table:
 tables = Registry()
 
 
-def _status(function):
-    """A function of the table: what it raises is a status, and the exception the cause of the Error."""
+def as_status(function):
+    """A function that the library calls: what it raises is a status, and the exception the cause of the Error."""
 
     def called(*arguments):
         try:
@@ -141,7 +141,7 @@ def _status(function):
 
 
 @capi.mp_comm_begin_fn
-@_status
+@as_status
 def _begin(operation, request, number):
     table = tables.get(number)
     seen = Operation(operation.contents, table.transport.rank, table.transport.size)
@@ -149,7 +149,7 @@ def _begin(operation, request, number):
 
 
 @capi.mp_comm_poll_fn
-@_status
+@as_status
 def _poll(request, done, number):
     table = tables.get(number)
     done[0] = bool(table.transport.poll(table.requests.get(request)[0]))
@@ -170,7 +170,7 @@ def _abort(status, reason, number):
 
 
 @capi.mp_comm_split_fn
-@_status
+@as_status
 def _split(group, out, number):
     group = group.contents
     made = tables.get(number).transport.split(

@@ -23,6 +23,40 @@ class Optimizers(unittest.TestCase):
         optimizer.add_param("p", self.p, self.g)
         return optimizer
 
+    def test_first_values(self):
+        optimizer = mp.Optimizer(mp.Recipe(context, "fp32"))
+        w = mp.Tensor(context, (10,), deferred=True)
+        optimizer.add_param("w", w)
+        with self.assertRaisesRegex(mp.BadStateError, "'w' has no values"):
+            optimizer.step()
+        optimizer.init_params({"w": ("normal", 0.0, 1.0)}, seed=1)
+        values = array.array("f", w.read())
+        self.assertEqual((values[0], values[9]), (-0.10356707125902176, -0.7378919124603271))
+        optimizer.init_params({"w": ("constant", 0.25)})
+        self.assertEqual(array.array("f", w.read()), floats(*[0.25] * 10))
+
+        def count(index, first, values):
+            for i in range(len(values)):
+                values[i] = first + i
+
+        optimizer.fill_params(["w"], count)
+        self.assertEqual(array.array("f", w.read()), floats(*range(10)))
+        with self.assertRaises(mp.Error) as caught:
+            optimizer.fill_params(["w"], lambda *_: 1 // 0)
+        self.assertIsInstance(caught.exception.__cause__, ZeroDivisionError)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+            header = b'{"a.w":{"dtype":"F32","shape":[10],"data_offsets":[0,40]}}'
+            with open(path, "wb") as file:
+                file.write(len(header).to_bytes(8, "little") + header + floats(*[2] * 10).tobytes())
+            optimizer.load_params(path, "a.")
+            self.assertEqual(array.array("f", w.read()), floats(*[2] * 10))
+            with self.assertRaisesRegex(mp.UnknownNameError, "'b.w'"):
+                optimizer.load_params(path, "b.", ["w"])
+        for wrong in (("normal", 0.0, -1.0), ("uniform", 1.0, 0.0)):
+            with self.assertRaises(mp.InvalidArgumentError):
+                optimizer.init_params({"w": wrong})
+
     def test_guard_and_history(self):
         optimizer = self.make(check_finite=True)
         self.g[:] = floats(0, 0, 0, 0)

@@ -4,6 +4,7 @@
 
 #include "comm.hpp"
 #include "linear.hpp"
+#include "model_file.hpp"
 
 namespace mixedprec {
 inline namespace MIXEDPREC_RESULTS {
@@ -122,6 +123,38 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
         return value<int>(mp_optimizer_get_param_group, index);
     }
     result<MemoryReport> memory() const { return value<MemoryReport>(mp_optimizer_get_memory); }
+
+    /* First values, also of deferred parameters; see first_values.h. */
+    result<void> init_params(std::uint64_t seed, span<const mp_param_init> inits,
+                             QueueRef queue = {}) {
+        return call(mp_optimizer_init_params, queue, seed, inits.data(),
+                    detail::count_of<std::int32_t>(inits));
+    }
+    /** Of all parameters. */
+    result<void> load_params(const ModelFile& model, const std::string& prefix = {},
+                             QueueRef queue = {}) {
+        return call(mp_optimizer_load_params, queue, model, prefix.c_str(), nullptr, 0);
+    }
+    result<void> load_params(const ModelFile& model, const std::string& prefix,
+                             span<const std::int32_t> indices, QueueRef queue = {}) {
+        return call(mp_optimizer_load_params, queue, model, prefix.c_str(), indices.data(),
+                    detail::count_of<std::int32_t>(indices));
+    }
+    /** fill(index, first, values) writes values, a span<float>, and returns an mp_status. `root` as in C. */
+    template <class Fill>
+    result<void> fill_params(span<const std::int32_t> indices, Fill fill, int root = -1,
+                             QueueRef queue = {}) {
+        const mp_fill_fn write = [](std::int32_t index, std::int64_t first, std::int64_t count,
+                                    float* values, void* payload) -> mp_status {
+            return detail::guarded([&]() -> mp_status {
+                return (*static_cast<Fill*>(payload))(
+                    index, first, span<float>(values, static_cast<std::size_t>(count)));
+            });
+        };
+        return call(mp_optimizer_fill_params, queue, indices.data(),
+                    detail::count_of<std::int32_t>(indices), write, static_cast<void*>(&fill),
+                    static_cast<std::int32_t>(root));
+    }
 
     /* What stands out, and the last steps; see watch.h. */
     /** Skips steps that stand out from now on. */

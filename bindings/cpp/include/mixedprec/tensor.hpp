@@ -16,6 +16,12 @@ class Tensor : public Handle<mp_tensor, mp_tensor_destroy> {
         const mp_tensor_desc desc = detail::tensor_desc(dtype, shape);
         return detail::make<Tensor>(mp_tensor_create, context, &desc);
     }
+    /** Type and shape without memory, a parameter's: the optimizer that it is added to gives it memory. */
+    static result<Tensor> deferred(const Context& context, std::int32_t dtype, const Shape& shape) {
+        mp_tensor_desc desc = detail::tensor_desc(dtype, shape);
+        desc.flags = MP_TENSOR_DEFERRED;
+        return detail::make<Tensor>(mp_tensor_create, context, &desc);
+    }
     /** The library's memory, filled. */
     template <class Values>
     static result<Tensor> from(const Context& context, const Values& values, const Shape& shape) {

@@ -76,6 +76,7 @@ objects! {
     mp_context by mp_context_destroy,
     mp_queue by mp_queue_destroy,
     mp_event by mp_event_destroy,
+    mp_model_file by mp_model_file_destroy,
     mp_tensor by mp_tensor_destroy,
     mp_recipe by mp_recipe_destroy,
     mp_gemm by mp_gemm_destroy,

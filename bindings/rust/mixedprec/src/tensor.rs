@@ -63,6 +63,14 @@ impl Tensor<'static> {
         Tensor::from_handle(Place::new(context), handle)
     }
 
+    /// Type and shape without memory, a parameter's: the optimizer that it is added to gives it memory.
+    pub fn deferred(context: &Context, dtype: DType, shape: &[usize]) -> Result<Tensor<'static>> {
+        let desc = sys::mp_tensor_desc { flags: sys::MP_TENSOR_DEFERRED, ..tensor_desc(dtype, shape)? };
+        // SAFETY: context and descriptor are good for the call.
+        let handle = Handle::new(|out| unsafe { sys::mp_tensor_create(context.raw(), &desc, out) })?;
+        Tensor::from_handle(Place::new(context), handle)
+    }
+
     /// The same on the host, whichever the context's device: a place to copy to and from.
     pub fn zeros_on_host(context: &Context, dtype: DType, shape: &[usize]) -> Result<Tensor<'static>> {
         let desc = sys::mp_tensor_desc { device_kind: sys::MP_DEVICE_HOST, ..tensor_desc(dtype, shape)? };

@@ -26,6 +26,26 @@ fn ten_steps_have_the_known_value() {
 }
 
 #[test]
+fn first_values_by_rules_and_by_a_closure() {
+    let context = context();
+    let mut optimizer = optimizer(&context, "fp32", OptimizerOptions::default());
+    let weight = Tensor::deferred(&context, DType::Fp32, &[10]).unwrap();
+    let group = optimizer.add_group(&group(1e-3)).unwrap();
+    let w = optimizer.add_param(group, &Param::new("w", &weight)).unwrap();
+    assert_eq!(kind(optimizer.step(None)), ErrorKind::BadState); // it has no values
+    optimizer.init_params(1, &[(w, FirstValues::Normal { mean: 0.0, deviation: 1.0 })]).unwrap();
+    let values = weight.to_vec::<f32>().unwrap();
+    assert_eq!((values[0], values[9]), (-0.103_567_07, -0.737_891_9));
+    optimizer.fill_params(&[w], None, |_, first, values| values.fill(first as f32 + 3.0)).unwrap();
+    assert_eq!(weight.to_vec::<f32>().unwrap(), [3.0; 10]);
+    assert_eq!(kind(optimizer.load_params("/no/such/file", "", None)), ErrorKind::Io);
+    let wrong = FirstValues::Uniform { low: 1.0, high: 0.0 };
+    assert_eq!(kind(optimizer.init_params(1, &[(w, wrong)])), ErrorKind::InvalidArgument);
+    optimizer.init_params(1, &[(w, FirstValues::Constant(2.0))]).unwrap();
+    optimizer.step(None).unwrap();
+}
+
+#[test]
 fn a_guard_and_a_history_watch_the_steps() {
     let (context, folder) = (context(), Folder::new());
     let path = folder.path().join("steps.json");

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First values of an optimizer's parameters, for the elements that a rank has."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import c_float
+from typing import Any, Callable, Iterable, Mapping, TYPE_CHECKING
+
+from . import capi
+from ._library import Object, call, choice, choices
+from ._memory import int32_array
+from ._sharding import SharedOptimizer
+from ._transport import as_status
+
+if TYPE_CHECKING:
+    from ._context import Queue
+    from ._memory import Path
+
+_KINDS = choices("MP_INIT_")
+
+
+class _ModelFile(Object):
+    _noun = "model_file"
+
+    def __init__(self, path):
+        super().__init__("mp_model_file_open", os.fsencode(path), 0)
+
+
+class FilledOptimizer(SharedOptimizer):
+    """What an optimizer has besides, for parameters that are new. Collective where ranks share it, after shard()."""
+
+    def init_params(
+        self, rules: Mapping[int | str, tuple[str, float] | tuple[str, float, float]], seed: int = 0,
+        queue: Queue | None = None,
+    ) -> None:
+        """Values by rules: {"w": ("normal", mean, deviation), "b": ("uniform", low, high), "scale": ("constant", 1.0)}.
+        Random numbers go by seed, name and element, so they are the same for any number of ranks."""
+        inits = (capi.mp_param_init * len(rules))()
+        for init, (param, (kind, *numbers)) in zip(inits, rules.items()):
+            a, b = (*numbers, 0.0)[:2]
+            fields = capi.mp_param_init(index=self._index(param), kind=choice(_KINDS, kind, "kind"), a=a, b=b)
+            ctypes.pointer(init)[0] = fields
+        call("mp_optimizer_init_params", self, queue, seed, inits, len(inits))
+
+    def load_params(
+        self, path: Path, prefix: str = "", params: Iterable[int | str] | None = None, queue: Queue | None = None
+    ) -> None:
+        """The values that a model's safetensors files have, by the parameters' names after `prefix`; None: of all
+        parameters. Each rank reads what it has."""
+        indices = int32_array(() if params is None else (self._index(param) for param in params))
+        with _ModelFile(path) as model:
+            call(
+                "mp_optimizer_load_params", self, queue, model, prefix, None if params is None else indices, len(indices)
+            )
+
+    def fill_params(
+        self,
+        params: Iterable[int | str],
+        fill: Callable[[int, int, Any], object] | None,
+        root: int | None = None,
+        queue: Queue | None = None,
+    ) -> None:
+        """The values that a function writes: fill(index, first, values) for elements from `first` on of a parameter,
+        into a writable buffer of floats, numpy.frombuffer(values, "f4") say. With `root` that rank alone is asked, and
+        sends them to all; the others' function may be None."""
+
+        @as_status
+        def write(index, first, count, values, _payload):
+            fill(index, first, memoryview((c_float * count).from_address(ctypes.addressof(values.contents))).cast("B").cast("f"))
+
+        indices = int32_array(self._index(param) for param in params)
+        function = capi.mp_fill_fn() if fill is None else capi.mp_fill_fn(write)
+        call("mp_optimizer_fill_params", self, queue, indices, len(indices), function, None, -1 if root is None else root)
