@@ -107,6 +107,20 @@ TEST(NormGroup, ClipsByTheNormOfAllParameters) {
     });
 }
 
+// A rank whose gradients are all zero, or which has none, takes part as any other.
+TEST(NormGroup, ARankMayHaveNoGradient) {
+    run_ranks(3, [&](mp_comm* comm, int32_t rank) {
+        Model part(rank == 2 ? std::vector<Param>() : params_of(rank), comm);
+        if (rank == 1) {
+            MP_OK(mp_optimizer_zero_grad(part.optimizer, nullptr));
+        }
+        EXPECT_GE(mp_optimizer_step(part.optimizer, nullptr, nullptr), MP_STATUS_OK)
+            << mp_last_error_message();
+        EXPECT_EQ(part.stats().grad_norm, std::sqrt(squares_of(kEmbedding) + squares_of(kNorm)));
+        EXPECT_EQ(part.stats().step, 1);
+    });
+}
+
 // The others wait neither for it nor take a step without it.
 TEST(NormGroup, OneThatCannotGoOnStopsAll) {
     run_ranks(2, [&](mp_comm* comm, int32_t rank) {
