@@ -224,6 +224,8 @@ TEST(Gemm, WrongDescriptors) {
     MP_FAILS(create([](auto& d) { d.dtype_a = d.dtype_b = MP_DTYPE_INT8; }),
              MP_STATUS_INVALID_DTYPE, "int8");
     MP_FAILS(create([](auto& d) { d.dtype_a = 0; }), MP_STATUS_INVALID_DTYPE, "dtype_a");
+    MP_FAILS(create([](auto& d) { d.dtype_d = MP_DTYPE_INT32; }), MP_STATUS_INVALID_DTYPE,
+             "dtype_d");
     MP_FAILS(create([](auto& d) { d.dtype_c = MP_DTYPE_FP16; }), MP_STATUS_INVALID_DTYPE, "fp16");
     MP_FAILS(create([](auto& d) { d.flags |= 1u << 20; }), MP_STATUS_INVALID_ARGUMENT, "flags");
     MP_FAILS(create([](auto& d) { d.alpha = INFINITY; }), MP_STATUS_INVALID_ARGUMENT, "alpha");

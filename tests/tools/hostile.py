@@ -254,6 +254,21 @@ class Hostile:
             shutil.rmtree(forged)
         self.check(self.run(self.command, "verify", folder).returncode == 0, "verify: scales as they were written")
 
+    def groups(self):
+        """A parameter in the group behind the last one, with a right checksum."""
+        folder, step = self.checkpoint()
+
+        def change(text, _):
+            count = re.search(rb'"optimizer\.groups","([0-9a-f]{16})"', text)[1]
+            return re.sub(rb'(\.group",")[0-9a-f]{16}', rb"\g<1>" + count, text, count=1)
+        forged = forge(step, self.folder / "bad-group", change)
+        done = self.train("--steps", 3, "--resume", forged)
+        self.check(done.returncode != 0 and b"in a group that is not in the file" in done.stderr, f"resume: {done.stderr[:200]}")
+        done = self.run(self.command, "reshard", forged, self.folder / "bad-group-out", "--ranks", 2)
+        self.check(done.returncode == 1 and b"in a group that the checkpoint lacks" in done.stderr,
+                   f"reshard: {done.stderr[:200]}")
+        shutil.rmtree(forged)
+
     def streams(self):
         """Nothing without an end is read into memory; a loss that is no number is a failure, whoever has it."""
         pipe = self.folder / "pipe"
@@ -284,7 +299,7 @@ def main():
     check = Checks()
     with tempfile.TemporaryDirectory() as temporary:
         hostile = Hostile(trainer, command, os.path.join(fixtures, "train_gpt", "genesis.txt"), check, pathlib.Path(temporary))
-        for part in sys.argv[4:] or ["terminal", "names", "newest", "race", "claims", "indexes", "scales", "streams"]:
+        for part in sys.argv[4:] or ["terminal", "names", "newest", "race", "claims", "indexes", "scales", "groups", "streams"]:
             hostile.folder = pathlib.Path(temporary) / part
             hostile.folder.mkdir()
             getattr(hostile, part)()
