@@ -108,15 +108,15 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
             is_scaled(p.layout.formats.master) ||
             std::any_of(std::begin(p.layout.formats.states), std::end(p.layout.formats.states),
                         [](FormatId f) { return is_scaled(f); });
-        const bool is_cut = options.stage > (p.layout.is_frozen ? 2 : 0);
-        if (has_scales && is_cut && options.kind != shard::ShardKind::greedy) {
+        const bool is_whole = p.layout.states == Placement::whole;
+        if (has_scales && !is_whole && options.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,
                  "optimizer: '%s' has states with one scale for the tensor, which ranks cannot "
                  "share; use the greedy plan, or stage 0",
                  p.name.c_str());
         }
         tensors.push_back({p.param, p.grad, p.layout.gather, p.layout.wire, p.layout.sum,
-                           p.layout.is_codes ? dtype_of(p.layout.kept) : DType::none,
+                           p.layout.is_codes ? dtype_of(p.layout.kept) : DType::none, is_whole,
                            p.layout.own_weight.exists(), p.init_fp32});
     }
     return tensors;

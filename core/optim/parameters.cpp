@@ -57,12 +57,12 @@ void Parameters::settle_memory(Stream& stream, Parameter& p) const {
         return;
     }
     p.has_values = p.init_fp32 != nullptr;
-    if (options_.layout.stage == 3) {
+    if (p.layout.weight.lifetime == Lifetime::in_use) {
         p.param->set_deferred(false);
     } else {
         p.param->restore_memory(stream);
     }
-    if (options_.layout.stage >= 2 && p.grad != nullptr) {
+    if (p.layout.grad.lifetime == Lifetime::in_use && p.grad != nullptr) {
         p.grad->drop_memory();
     }
 }
@@ -107,7 +107,7 @@ void Parameters::make_states(Stream& stream, int32_t index) {
             own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
         Stream& place = state_stream(stream);
         if (options_.offload) {
-            p.host_weight = make_like(place, device_weight(index), shape);
+            p.host_weight = make_tensor(context_, place, device_weight(index).format, shape);
         }
         p.states.emplace(context_, place, p.layout.formats, shape);
         p.states->for_each([this, index](const Tensor& state) {
@@ -117,13 +117,6 @@ void Parameters::make_states(Stream& stream, int32_t index) {
         initialize(stream, index);
     }
     p.init_fp32 = nullptr;
-}
-
-std::shared_ptr<Tensor> Parameters::make_like(Stream& stream, const ArrayRef& array,
-                                              const Shape& shape) const {
-    return array.format.grid.exists()
-               ? std::make_shared<Tensor>(context_, stream, array.format, shape)
-               : std::make_shared<Tensor>(context_, stream, array.dtype(), shape);
 }
 
 void Parameters::initialize(Stream& stream, int32_t index) {

@@ -123,9 +123,6 @@ class Parameters {
     void make_states(Stream& stream, int32_t index);
     // A deferred one gets memory, unless ranks are to cut it.
     void settle_memory(Stream& stream, Parameter& parameter) const;
-    // A tensor of that format on the stream's device.
-    [[nodiscard]] std::shared_ptr<Tensor> make_like(Stream& stream, const ArrayRef& array,
-                                                    const Shape& shape) const;
     void initialize(Stream& stream, int32_t index);
 
     std::shared_ptr<Context> context_;

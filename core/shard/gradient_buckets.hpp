@@ -21,8 +21,8 @@
 namespace mp::shard {
 
 struct GradientForm {
-    std::vector<Format>
-        wires; // by parameter; a bucket's are all the same. None: it is frozen, and nothing travels
+    // By parameter; a bucket's are all the same. None: it is frozen, and nothing travels.
+    std::vector<Format> wires;
     comm::SumOrder order = comm::SumOrder::rank;
     int32_t slots = 0; // tree, exact: microbatches of all ranks together; 0: one a rank
     // Ranks whose sums are added too, in fp32, so that all of them have the same. Null: nobody's. Nothing else uses it.

@@ -17,14 +17,13 @@ ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& 
         const auto parameter = static_cast<int32_t>(i);
         const Tensor& param = *tensors_[i].param;
         const ShardSlice own = own_slice(parameter);
-        const DType dtype = tensors_[i].is_codes() ? tensors_[i].exact : param.dtype();
-        if (tensors_[i].is_codes()) {
+        const bool is_codes = tensors_[i].is_codes();
+        if (is_codes) {
             code_parameters_.push_back(parameter);
         }
         if (tensors_[i].is_apart && own.count > 0) {
-            own_[i] = param.scales() != nullptr && !tensors_[i].is_codes()
-                          ? std::make_shared<Tensor>(context, stream, param.format(), param.shape())
-                          : std::make_shared<Tensor>(context, stream, dtype, Shape{{own.count}, 1});
+            const Format exact = is_codes ? Format{tensors_[i].exact, {}, {}} : param.format();
+            own_[i] = make_tensor(context, stream, exact, Shape{{own.count}, 1});
         }
         if (param.has_memory()) { // a deferred one has no values yet
             update_own(stream, parameter);
@@ -54,7 +53,7 @@ void ShardedWeights::update_own(Stream& stream, int32_t parameter) {
 
 ShardSlice ShardedWeights::own_slice(int32_t parameter) const {
     const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
-    if (stage_ == 0 || (stage_ < 3 && tensor.is_frozen())) {
+    if (tensor.is_whole) {
         return {parameter, comm_.rank(), 0, tensor.param->count()};
     }
     return plan_.slice_on(parameter, comm_.rank());

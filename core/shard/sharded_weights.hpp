@@ -24,6 +24,7 @@ struct ShardedTensor {
     DType sum = DType::none;      // what its sums are
     // Not none: `param` is fp8 codes for use only, and its owner keeps the exact slice in this type.
     DType exact = DType::none;
+    bool is_whole = false;             // every rank has all of its elements and states
     bool is_apart = false;             // its owner's slice lies in memory of its own
     std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param
 

@@ -224,6 +224,12 @@ void Tensor::restore_memory(Stream& stream) {
     touch();
 }
 
+std::shared_ptr<Tensor> make_tensor(const std::shared_ptr<Context>& context, Stream& stream,
+                                    const Format& format, const Shape& shape) {
+    return format.grid.exists() ? std::make_shared<Tensor>(context, stream, format, shape)
+                                : std::make_shared<Tensor>(context, stream, format.dtype, shape);
+}
+
 void copy_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
     if (source.count() == 0) {
         return;

@@ -153,6 +153,10 @@ class Tensor {
     std::atomic<int32_t> pins_{0};
 };
 
+// Zeros in memory of the library, with the scales that the format has. Waits where it has some.
+std::shared_ptr<Tensor> make_tensor(const std::shared_ptr<Context>& context, Stream& stream,
+                                    const Format& format, const Shape& shape);
+
 // Moves elements, and their scales and amax, between tensors of one format and count, on one or two devices.
 void copy_tensor(Stream& stream, const Tensor& source, Tensor& destination);
 
