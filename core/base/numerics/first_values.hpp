@@ -21,6 +21,14 @@ struct InitRule {
 
 namespace detail {
 
+template <int Count> double polynomial(const double (&coefficients)[Count], double x) noexcept {
+    double sum = coefficients[0];
+    for (int i = 1; i < Count; ++i) {
+        sum = sum * x + coefficients[i];
+    }
+    return sum;
+}
+
 // Of a positive normal number: 2 atanh((m - 1) / (m + 1)) as its series, for m in [sqrt(1/2), sqrt(2)). No C library's bits.
 inline double natural_log(double x) noexcept {
     constexpr double kLn2 = 0.693147180559945309417;
@@ -32,19 +40,10 @@ inline double natural_log(double x) noexcept {
         --exponent;
     }
     const double s = (m - 1.0) / (m + 1.0);
-    double sum = 0.0;
-    for (int k = 23; k > 0; k -= 2) { // s^25 / 25 is below 1e-20
-        sum = sum * (s * s) + 1.0 / k;
-    }
-    return 2.0 * s * sum + exponent * kLn2;
-}
-
-template <int Count> double polynomial(const double (&coefficients)[Count], double x) noexcept {
-    double sum = coefficients[0];
-    for (int i = 1; i < Count; ++i) {
-        sum = sum * x + coefficients[i];
-    }
-    return sum;
+    constexpr double kSeries[] = {1.0 / 23.0, 1.0 / 21.0, 1.0 / 19.0, 1.0 / 17.0,
+                                  1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0,
+                                  1.0 / 7.0,  1.0 / 5.0,  1.0 / 3.0,  1.0}; // next: below 1e-20
+    return 2.0 * s * polynomial(kSeries, s * s) + exponent * kLn2;
 }
 
 } // namespace detail
