@@ -140,6 +140,16 @@ mp_status mp_recipe_clone_for_layer(const mp_recipe* recipe, const char* name, m
     });
 }
 
+mp_status mp_recipe_clone_for_param(const mp_recipe* recipe, const char* name, mp_recipe** out) {
+    return boundary([&] {
+        output(out);
+        const RecipeObject& object = *object_of(recipe, "recipe");
+        system::check_name("name", required(name, "name"));
+        *out =
+            make_recipe({recipe::for_parameter(object.recipe, name), object.name, object.reason});
+    });
+}
+
 mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, int32_t ndim,
                                   const int64_t* shape, const float* values, mp_tensor** out) {
     return boundary([&] {

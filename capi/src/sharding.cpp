@@ -111,6 +111,7 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
         check_flags(source.flags, MP_PARAM_FROZEN, "tensors.flags");
         check_reserved(source.reserved);
         tensor.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
+        tensor.name = source.name != nullptr ? source.name : "";
         all.push_back(std::move(tensor));
         counts.push_back(source.count);
     }

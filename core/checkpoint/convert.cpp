@@ -7,6 +7,7 @@
 
 #include "optim/state_values.hpp"
 #include "recipe/automatic.hpp"
+#include "recipe/layer_rules.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -110,7 +111,8 @@ Converter::Converter(const Manifest& manifest, const optim::Optimizer& target) :
         const FormatId weight =
             stored_weight(manifest, target.parameters()[i].name, live.shape).format;
         optim::StateFormats formats =
-            optim::state_formats(recipe, weight, live.whole, live.formats.rule);
+            optim::state_formats(recipe::for_parameter(recipe, target.parameters()[i].name), weight,
+                                 live.whole, live.formats.rule);
         const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
         for (int k = 0; k < rule.state_count; ++k) { // a group may have had its own
             const StoredTensor* state =

@@ -4,6 +4,7 @@
 #include "numerics/bits.hpp"
 #include "optim/step_memory.hpp"
 #include "recipe/keys.hpp"
+#include "recipe/layer_rules.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::optim {
@@ -39,13 +40,23 @@ template <typename T> void make_room(std::vector<T>& list) {
 int32_t ParamGroups::add(const numerics::GroupHyper& hyper, const FormatsOfGroup& formats) {
     check_hyper(hyper);
     const recipe::Recipe own = with_formats(recipe_, formats, hyper.rule);
-    make_room(lr_tensors_); // so that only the first of the three can fail
+    make_room(lr_tensors_); // so that only the first of the four can fail
     make_room(recipes_);
+    make_room(formats_);
+    FormatsOfGroup kept = formats;
     hyper_.push_back(hyper);
     recipes_.push_back(own);
+    formats_.push_back(std::move(kept));
     lr_tensors_.emplace_back();
     changes_.plan = true;
     return static_cast<int32_t>(hyper_.size()) - 1;
+}
+
+recipe::Recipe ParamGroups::recipe_of(int32_t group, const std::string& parameter) const {
+    return recipe_.layers.empty()
+               ? recipe(group)
+               : with_formats(recipe::for_parameter(recipe_, parameter),
+                              formats_.at(static_cast<std::size_t>(group)), hyper(group).rule);
 }
 
 std::string second_moment_warning(FormatId format, bool is_stochastic,

@@ -38,6 +38,8 @@ class ParamGroups final : public StepParticipant {
     [[nodiscard]] const recipe::Recipe& recipe(int32_t group) const {
         return recipes_.at(static_cast<std::size_t>(group));
     }
+    // With what the recipe's rules say of a parameter's name; the group's own formats go over them.
+    [[nodiscard]] recipe::Recipe recipe_of(int32_t group, const std::string& parameter) const;
     // What its formats and hyperparameters do badly together; empty: nothing.
     [[nodiscard]] std::string warning(int32_t group) const;
     [[nodiscard]] std::string eps_warning() const; // of the first group that has one
@@ -86,6 +88,7 @@ class ParamGroups final : public StepParticipant {
     recipe::Recipe recipe_;
     const Device* device_; // the context's
     std::vector<numerics::GroupHyper> hyper_;
+    std::vector<FormatsOfGroup> formats_;
     std::vector<recipe::Recipe> recipes_;             // recipe_ with a group's own formats
     std::vector<std::shared_ptr<Tensor>> lr_tensors_; // what device_lr points to; null: none
     bool has_lr_tensors_ = false;

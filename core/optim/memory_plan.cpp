@@ -5,6 +5,7 @@
 
 #include "comm/reduce_scatter.hpp"
 #include "numerics/part_sum.hpp"
+#include "recipe/layer_rules.hpp"
 #include "shard/shard_groups.hpp"
 #include "status/status.hpp"
 
@@ -72,7 +73,10 @@ std::vector<Layout> plan_all(const recipe::Recipe& recipe, std::span<const Plann
     const PlannedTensor* before = &plain;
     for (const PlannedTensor& tensor : tensors) {
         check_tensor(recipe, tensor, sharding, ranks);
-        if (tensor.formats != before->formats || tensor.rule != before->rule) {
+        if (!recipe.layers.empty()) {
+            own = with_formats(recipe::for_parameter(recipe, tensor.name), tensor.formats,
+                               tensor.rule);
+        } else if (tensor.formats != before->formats || tensor.rule != before->rule) {
             own = with_formats(recipe, tensor.formats, tensor.rule);
         }
         before = &tensor;

@@ -46,6 +46,7 @@ struct PlannedTensor {
     bool is_frozen = false; // no gradient, no states
     numerics::RuleId rule = numerics::RuleId::adamw;
     FormatsOfGroup formats; // of its group
+    std::string name;       // for the recipe's rules; empty: none fits
 };
 std::vector<PlannedTensor> planned_tensors(std::span<const int64_t> counts, numerics::RuleId rule);
 

@@ -64,8 +64,8 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     for (const auto& lr : groups_.lr_tensors()) {
         check_number(lr.get(), "lr");
     }
-    const int32_t index =
-        parameters_.add(stream, group, groups_.recipe(group), groups_.hyper(group).rule, parameter);
+    const int32_t index = parameters_.add(stream, group, groups_.recipe_of(group, parameter.name),
+                                          groups_.hyper(group).rule, parameter);
     groups_.changes().plan = true;
     return index;
 }

@@ -317,7 +317,7 @@ const std::array kKeys = {
     fp8_choice<&Fp8Policy::size_filter>("gemm.filter.size", "none|auto",
                                         "layers too small to gain on a GPU stay in high precision"),
     Key{"layers", KeyType::string, kLayerRules,
-        "products of the layers whose names fit these patterns",
+        "products of layers, and what parameters are kept in, whose names fit these patterns",
         [](const Recipe& recipe) { return recipe.layers.c_str(); },
         [](Recipe& recipe, const std::string& value) { recipe.layers = value; }},
     Key{"scaler.kind", KeyType::string, "none|static|dynamic", "loss scaling", scaler_kind_name,

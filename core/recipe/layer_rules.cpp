@@ -69,9 +69,14 @@ std::string fitting(const LayerRule& rule, const std::string& name) {
     return {};
 }
 
-// Whether a rule may set the key: what nothing but a layer reads.
+// What rules may set: what nothing but a layer reads, and what a parameter is kept or gathered in.
+using KeyKind = bool (*)(std::string_view name) noexcept;
 bool is_layer_key(std::string_view name) noexcept {
-    return name.substr(0, 5) == "gemm." || name == "fp8.format";
+    return name.starts_with("gemm.") || name == "fp8.format";
+}
+bool is_parameter_key(std::string_view name) noexcept {
+    return name == "master.dtype" || name == "weight.gather.dtype" ||
+           (name.starts_with("optimizer.") && name.ends_with(".dtype"));
 }
 
 void set_by_text(Recipe& recipe, const Key& key, const std::string& text) {
@@ -89,10 +94,15 @@ void set_by_text(Recipe& recipe, const Key& key, const std::string& text) {
     set_key(recipe, key, number, is_integer ? KeyType::integer : KeyType::floating);
 }
 
-void set_values(Recipe& recipe, const LayerRule& rule) {
+void set_values(Recipe& recipe, const LayerRule& rule, KeyKind is_wanted) {
     for (const auto& [name, text] : rule.values) {
         if (name != "recipe") {
-            set_by_text(recipe, find_key(name), text);
+            if (is_wanted(name)) {
+                set_by_text(recipe, find_key(name), text);
+            }
+            continue;
+        }
+        if (is_wanted != is_layer_key) {
             continue;
         }
         const Recipe& preset = find_preset(text).recipe;
@@ -122,16 +132,19 @@ LayerRule parse_rule(std::string_view text) {
         if (equals == part.size()) {
             fail(Code::invalid_argument, "'%.64s' is not key=value", part.c_str());
         }
-        if (name != "recipe" && !is_layer_key(find_key(name).name)) {
+        if (name != "recipe" && !is_layer_key(find_key(name).name) && !is_parameter_key(name)) {
             fail(Code::invalid_argument,
-                 "'%.64s' is the same for all layers; rules may set recipe, fp8.format and gemm.*",
+                 "'%.64s' is the same for all layers and parameters; rules may set recipe, "
+                 "fp8.format and gemm.*, and of parameters master.dtype, weight.gather.dtype and "
+                 "optimizer.*.dtype",
                  name.c_str());
         }
         rule.values.emplace_back(name, trimmed(std::string_view(part).substr(equals + 1)));
     }
     // The values alone: what they are together is judged with the recipe that they are for.
     Recipe scratch;
-    set_values(scratch, rule);
+    set_values(scratch, rule, is_layer_key);
+    set_values(scratch, rule, is_parameter_key);
     return rule;
 }
 
@@ -153,16 +166,23 @@ std::vector<LayerRule> parse_layer_rules(const std::string& text) {
     return rules;
 }
 
-Recipe for_layer(const Recipe& recipe, const std::string& name) {
+namespace {
+
+// What the rules say of a name, by the keys of one kind.
+Recipe resolved(const Recipe& recipe, const std::string& name, KeyKind is_wanted) {
     Recipe own = recipe;
     own.layers.clear();
     for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
         if (!fitting(rule, name).empty()) {
-            set_values(own, rule);
+            set_values(own, rule, is_wanted);
         }
     }
-    // Ranks gather those weights as codes that can be: not this one, where it has no one scale.
-    own.fp8.gather = own.fp8.gather && (recipe.layers.empty() || has_one_scale(own.fp8));
+    return own;
+}
+
+// `what`: a layer or a parameter.
+void check_resolved(const Recipe& own, const Recipe& recipe, const char* what,
+                    const std::string& name) {
     try {
         check_recipe(own);
     } catch (const Error& error) {
@@ -170,9 +190,29 @@ Recipe for_layer(const Recipe& recipe, const std::string& name) {
         if (patterns.empty()) {
             throw;
         }
-        fail(error.status().code(), "layer '%s', by the rules '%s' of the recipe's layers: %s",
+        fail(error.status().code(), "%s '%s', by the rules '%s' of the recipe's layers: %s", what,
              name.c_str(), patterns.c_str(), error.status().text());
     }
+}
+
+} // namespace
+
+Recipe for_layer(const Recipe& recipe, const std::string& name) {
+    Recipe own = resolved(recipe, name, is_layer_key);
+    // Ranks gather those weights as codes that can be: not this one, where it has no one scale.
+    own.fp8.gather = own.fp8.gather && (recipe.layers.empty() || has_one_scale(own.fp8));
+    check_resolved(own, recipe, "layer", name);
+    return own;
+}
+
+Recipe for_parameter(const Recipe& recipe, const std::string& name) {
+    Recipe own = resolved(recipe, name, is_parameter_key);
+    for (StatePolicy& state : own.states) {
+        if (state.format == FormatId::fp32) { // a recipe's roundings are those of the whole step
+            state.rounding = RoundingMode::nearest;
+        }
+    }
+    check_resolved(own, recipe, "parameter", name);
     return own;
 }
 

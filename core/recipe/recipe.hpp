@@ -52,7 +52,7 @@ struct Recipe {
     RoundingMode weight_rounding = RoundingMode::nearest;
     Fp8Policy fp8;
     ScalerPolicy scaler;
-    std::string layers; // rules of layer_rules.hpp: fprop, dgrad, wgrad and fp8 of some layers
+    std::string layers; // rules of layer_rules.hpp, for some layers and parameters
 
     [[nodiscard]] StatePolicy& state(numerics::StateId id) {
         return states[static_cast<std::size_t>(id)];

@@ -46,6 +46,7 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     filtered.set(MP_RECIPE_LAYERS, "lm_*");
     EXPECT_EQ(filtered.for_layer("lm_head").get_string(MP_RECIPE_GEMM_SCALING), "none");
     EXPECT_NE(filtered.for_layer("h0").get_string(MP_RECIPE_GEMM_SCALING), "none");
+    EXPECT_NE(filtered.for_param("lm_head").get_string(MP_RECIPE_GEMM_SCALING), "none");
     const auto head = mp::Linear::create(context, filtered, 16, 32, weight, nullptr, 0, "lm_head");
     EXPECT_EQ(head.operand_format(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_BF16);
 }

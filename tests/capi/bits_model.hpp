@@ -35,6 +35,10 @@ class Model {
     Model(const Configuration& c, mp_comm* comm, uint64_t seed)
         : c_(c), comm_(comm), seed_(seed), context_(make_context(c[kThreads] + 1)),
           recipe_(recipe_of(context_, recipe_text(c))) {
+        if (c[kRules] != 0) {
+            check(mp_recipe_set_string(recipe_, MP_RECIPE_LAYERS,
+                                       "second: optimizer.exp_avg.dtype=fp32"));
+        }
         if (c[kWorkspace] != 0) {
             mp_queue* made = nullptr;
             check(mp_queue_create(context_, &made));

@@ -36,6 +36,7 @@ enum Option : std::size_t {
     kLayers,
     kFrozen,
     kDeferred,
+    kRules,
     kOptionCount
 };
 
@@ -80,6 +81,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"end of layers' step", {"a call", "the optimizer's"}},
         {"frozen", {"nothing", "the embedding"}},
         {"first values", {"whole", "deferred", "deferred, from one rank"}},
+        {"rules", {"none", "a matrix with its first moments in fp32"}},
     }};
     return table;
 }

@@ -64,7 +64,8 @@ inline void on_ranks(const Configuration& c, Collected& collected,
 // The ranks, stage and nothing else of what a configuration's first half ran on.
 inline Configuration first_half(const Configuration& c) {
     Configuration half{};
-    for (const Option same : {kRecipe, kOrder, kSlotCount, kWire, kThreads, kSaving, kFrozen}) {
+    for (const Option same :
+         {kRecipe, kOrder, kSlotCount, kWire, kThreads, kSaving, kFrozen, kRules}) {
         half[same] = c[same];
     }
     if (c[kTransport] != kNone) {

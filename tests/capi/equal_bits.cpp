@@ -70,6 +70,7 @@ Configuration plain_of(const Configuration& c) {
     plain[kThreads] = c[kThreads];
     plain[kSlotCount] = c[kSlotCount];
     plain[kFrozen] = c[kFrozen];
+    plain[kRules] = c[kRules];
     const bool rounds = rounds_gathered(c) && c[kStage] > 0;
     if (c[kTransport] == kNone ||
         (c[kOrder] == MP_COMM_ORDER_RANK && ranks_of(c) == 1 && c[kWire] == 0 && !rounds)) {

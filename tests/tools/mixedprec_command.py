@@ -148,7 +148,9 @@ def check_resharding(command, check, folder, trainer, text):
             ["fp8_delayed", "--set", "layers=h0.*: gemm.amax_history_len=16; head"],
             ["bf16_mixed", "--set", "layers=*.fc: recipe=fp8_delayed"], ["fp8_block"], ["mxfp8"], ["msamp_o1"],
             ["msamp_o2", "--ranks", "2"], ["msamp_o3_fp8_delayed"], ["bf16_pure_sr"], ["bf16_with_fp8_mixed", "--ranks", "2"],
-            ["bf16_pure_remainder"], ["fp16_amp", "--ranks", "2"]]
+            ["bf16_pure_remainder"], ["fp16_amp", "--ranks", "2"],
+            ["bf16_pure", "--ranks", "2", "--set",
+             "layers=*fc*: optimizer.exp_avg.dtype=fp32; h0.*: optimizer.exp_avg_sq.dtype=fp32"]]
     for number, (recipe, *more) in enumerate(runs):
         saved, there, back = (folder / f"{what}{number}" for what in ("saved", "there", "back"))
         words = [trainer, "--data", str(text), *SMALL.split(), "--steps", "2", "--recipe", recipe, *more, "--checkpoint",

@@ -48,6 +48,10 @@ void GroupFormats::add(int32_t group, const Json& tensor) {
     member.formats[tensor.at("state")] = tensor.at("format");
 }
 
+std::string GroupFormats::by_recipe(const std::string& name, const std::string& state) const {
+    return recipe_.for_param(name.c_str()).get_string(join("optimizer.", state, ".dtype").c_str());
+}
+
 bool GroupFormats::gives(const std::string& format, const Member& member,
                          const std::string& state) const {
     const auto stored = member.formats.find(state);
@@ -62,17 +66,18 @@ bool GroupFormats::gives(const std::string& format, const Member& member,
 
 std::string GroupFormats::find(uint64_t group, const std::string& state) const {
     const auto& members = groups_.at(static_cast<size_t>(group));
-    const auto gives_all = [&](const std::string& format) {
-        return std::all_of(members.begin(), members.end(),
-                           [&](const auto& member) { return gives(format, member.second, state); });
+    const auto all_have = [&](const auto& format_of) {
+        return std::all_of(members.begin(), members.end(), [&](const auto& member) {
+            return gives(format_of(member.first), member.second, state);
+        });
     };
-    const std::string recipes = recipe_.get_string(join("optimizer.", state, ".dtype").c_str());
-    if (gives_all(recipes)) {
+    if (all_have([&](const std::string& name) { return by_recipe(name, state); })) {
         return {};
     }
     for (const auto& [name, member] : members) {
         const auto stored = member.formats.find(state);
-        if (stored != member.formats.end() && gives_all(stored->second)) {
+        if (stored != member.formats.end() &&
+            all_have([&](const std::string&) { return stored->second; })) {
             return stored->second;
         }
     }

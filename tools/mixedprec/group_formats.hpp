@@ -23,7 +23,7 @@ class GroupFormats {
 
     // A tensor of the manifest that is a parameter or one of its rule's states.
     void add(int32_t group, const Json& tensor);
-    // Empty where it is the recipe's. Throws where no format gives what the group's tensors have.
+    // Empty where it is the recipe's, with its rules. Throws where no format gives what the group's tensors have.
     [[nodiscard]] std::string find(uint64_t group, const std::string& state) const;
 
   private:
@@ -31,6 +31,7 @@ class GroupFormats {
         int64_t count = 0;
         std::map<std::string, std::string> formats; // by state
     };
+    [[nodiscard]] std::string by_recipe(const std::string& name, const std::string& state) const;
     [[nodiscard]] bool gives(const std::string& format, const Member& member,
                              const std::string& state) const;
 

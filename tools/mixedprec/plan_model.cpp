@@ -137,6 +137,7 @@ Model model_of(const ModelOptions& options) {
         planned.rule = rule;
         planned.weight_dtype = kept ? MP_DTYPE_FP32 : MP_DTYPE_NONE;
         planned.ndim = tensor.dims < 2 ? 1 : 2;
+        planned.name = model.names.emplace_back(tensor.name).c_str();
         model.tensors.push_back(planned);
         model.kept += kept ? 1 : 0;
         must<UsageError>(

@@ -2,6 +2,7 @@
 // What a plan is made for: the tensors of a model, from numbers, shapes or files.
 #pragma once
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@ struct ModelOptions {
 
 struct Model {
     std::vector<mp_planned_tensor> tensors;
+    std::deque<std::string> names;           // of them
     int64_t parameters = 0, kept = 0;        // kept: tensors in fp32
     std::vector<std::string> passed, unused; // tensors that nothing trains, patterns that fit none
 };

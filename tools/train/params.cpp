@@ -174,6 +174,7 @@ void Params::plan(std::span<const Param> params, mp_memory_report* memory,
         tensor.count = p.elements();
         tensor.weight_dtype = p.planned_dtype;
         tensor.ndim = p.cols > 0 ? 2 : 1;
+        tensor.name = p.name.c_str();
         tensors.push_back(tensor);
     }
     MP_CHECK(mp_recipe_plan_tensors(recipe, tensors.data(), static_cast<int64_t>(tensors.size()),

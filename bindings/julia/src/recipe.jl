@@ -98,6 +98,12 @@ for_layer(r::Recipe, name) =
         Recipe(made(out -> CAPI.mp_recipe_clone_for_layer(r, c_text(name), out), CAPI.mp_recipe), r.kept[1], ReentrantLock())
     end
 
+"Likewise as a parameter of this name has it."
+for_param(r::Recipe, name) =
+    locked(r) do
+        Recipe(made(out -> CAPI.mp_recipe_clone_for_param(r, c_text(name), out), CAPI.mp_recipe), r.kept[1], ReentrantLock())
+    end
+
 "Whether something uses the recipe, so that it can no longer change."
 frozen(r::Recipe) = filled(box -> CAPI.mp_recipe_get_frozen(r, box), Int32(0)) != 0
 
@@ -186,23 +192,27 @@ end
 The same where tensors differ, and what a rank sends in a step, the mean over the ranks: `(memory = ..., traffic = ...)`.
 A tensor is its number of elements, or a named tuple with that as `count` and what is not the default of
 
-    weight_dtype = nothing, rule = :adamw, ndim = 0, state_formats = (exp_avg = "fp32",)
+    weight_dtype = nothing, rule = :adamw, ndim = 0, state_formats = (exp_avg = "fp32",), name = ""
 
 `weight_dtype`: `nothing`, the recipe's; `Float32`, kept in it; `Float8_E4M3` or `Float8_E5M2`, codes that ranks gather.
-`ndim`: dimensions, as vectors are gathered as they are kept; 0: 1 for `Float32`, else 2.
+`ndim`: dimensions, as vectors are gathered as they are kept; 0: 1 for `Float32`, else 2. `name`: for the recipe's rules.
 """
 function plan_tensors(r::Recipe, tensors; sharding = nothing, rank = 0, ranks = 1)
     planned(count::Integer) = planned((count = count,))
     planned(t::NamedTuple) = planned(; t...)
-    planned(; count, weight_dtype = nothing, rule::Symbol = :adamw, ndim = 0, state_formats = NamedTuple()) =
-        CAPI.mp_planned_tensor(weight_dtype = dtype_number(weight_dtype), count = count,
-                               rule = rule_number(rule), ndim = ndim,
-                               state_formats = formats_in_order(rule_number(rule), state_formats))
+    names = String[] # as long as the call
+    function planned(; count, weight_dtype = nothing, rule::Symbol = :adamw, ndim = 0, state_formats = NamedTuple(),
+                     name = "")
+        push!(names, c_text(name))
+        return CAPI.mp_planned_tensor(weight_dtype = dtype_number(weight_dtype), count = count,
+                                      rule = rule_number(rule), ndim = ndim, name = pointer(names[end]),
+                                      state_formats = formats_in_order(rule_number(rule), state_formats))
+    end
     all = CAPI.mp_planned_tensor[planned(t) for t in tensors]
     memory, traffic = Ref(CAPI.mp_memory_report()), Ref(CAPI.mp_comm_traffic())
     desc = sharding === nothing ? C_NULL : Ref(sharding_desc(; sharding...))
     locked(r) do
-        check(CAPI.mp_recipe_plan_tensors(r, all, length(all), desc, rank, ranks, memory, traffic))
+        GC.@preserve names check(CAPI.mp_recipe_plan_tensors(r, all, length(all), desc, rank, ranks, memory, traffic))
     end
     return (memory = memory_report(memory[]), traffic = named(traffic[]))
 end

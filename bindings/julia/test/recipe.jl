@@ -33,6 +33,7 @@ again = copy(r)
 again["gemm.fprop.dtype"] = "bf16"
 again["layers"] = "lm_*: gemm.fprop.dtype=fp16"
 @test for_layer(again, "lm_head")["gemm.fprop.dtype"] == "fp16" && again["gemm.fprop.dtype"] == "bf16"
+@test for_param(again, "lm_head")["gemm.fprop.dtype"] == "bf16"
 @test !isempty(reason(Recipe(c, "auto"))) && isempty(reason(r))
 plan = plan_memory(Recipe(c, "fp32"), 1000)
 @test plan.weight_bytes == 4000 && plan.total_bytes == 16000

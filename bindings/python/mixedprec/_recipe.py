@@ -61,6 +61,7 @@ class PlannedTensor(NamedTuple):
     weight_dtype  None: the recipe's weight.dtype; "fp32": kept in fp32; "fp8_e4m3", "fp8_e5m2": codes that ranks gather
     rule, state_formats  of its group, as for Optimizer.add_group
     ndim  dimensions: vectors are gathered as they are kept; 0: 1 where weight_dtype is "fp32", else 2
+    name  for the rules of the recipe's key "layers"; None: none fits
     """
 
     count: int
@@ -68,6 +69,7 @@ class PlannedTensor(NamedTuple):
     rule: str = "adamw"
     state_formats: Optional[Mapping[str, str]] = None
     ndim: int = 0
+    name: Optional[str] = None
 
     def _planned(self):
         rule = rule_number(self.rule)
@@ -77,6 +79,7 @@ class PlannedTensor(NamedTuple):
             rule=rule,
             state_formats=formats_in_order(rule, self.state_formats),
             ndim=self.ndim,
+            name=self.name,
         )
 
 
@@ -186,6 +189,10 @@ class Recipe(Object):
     def for_layer(self, name: str) -> Recipe:
         """The recipe as a layer of this name has it: the rules of key "layers" resolved."""
         return Recipe._made(self.context, "mp_recipe_clone_for_layer", self, name)
+
+    def for_param(self, name: str) -> Recipe:
+        """Likewise as a parameter of this name has it."""
+        return Recipe._made(self.context, "mp_recipe_clone_for_param", self, name)
 
     @property
     def frozen(self) -> bool:

@@ -70,6 +70,7 @@ class Recipes(unittest.TestCase):
         copy["layers"] = "lm_*: gemm.fprop.dtype=fp16"
         self.assertEqual(copy.for_layer("lm_head")["gemm.fprop.dtype"], "fp16")
         self.assertEqual(copy.for_layer("h0")["gemm.fprop.dtype"], "fp32")
+        self.assertEqual(copy.for_param("lm_head")["gemm.fprop.dtype"], "fp32")
         copy["scaler.kind"] = "static"
         self.assertEqual(recipe["scaler.kind"], "none")
 

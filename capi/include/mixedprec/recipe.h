@@ -244,6 +244,17 @@ MP_API mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) MP_MU
 MP_API mp_status mp_recipe_clone_for_layer(const mp_recipe* recipe, const char* name,
                                            mp_recipe** out) MP_MUST_CHECK;
 
+/** The recipe as a parameter of this name has it: likewise, of the keys that say what a parameter is kept and gathered in. To see
+ * what mp_optimizer_add_param will make, which takes the recipe itself; a group's state_formats go over it.
+ * @param[in]  recipe  the recipe
+ * @param[in]  name    the parameter's, as in mp_param_desc.name
+ * @param[out] out     the new recipe, which can be changed
+ * @returns as mp_recipe_clone_for_layer
+ * @threads A for a frozen recipe, B before
+ * @since 0.2 */
+MP_API mp_status mp_recipe_clone_for_param(const mp_recipe* recipe, const char* name,
+                                           mp_recipe** out) MP_MUST_CHECK;
+
 /** Whether something uses the recipe, so that it can no longer change.
  * @param[in]  recipe  the recipe
  * @param[out] frozen  1 when it cannot change, else 0

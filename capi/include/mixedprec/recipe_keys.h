@@ -80,14 +80,17 @@
 #define MP_RECIPE_GEMM_FILTER_MULTIPLE_OF "gemm.filter.multiple_of" /* (int) */
 #define MP_RECIPE_GEMM_FILTER_FIRST_LAST "gemm.filter.first_last"   /* "on", "off" */
 #define MP_RECIPE_GEMM_FILTER_SIZE "gemm.filter.size"               /* "none", "auto" */
-/* Policy by layer: rules "patterns: key=value, key=value", with semicolons between them, for the layers whose mp_linear_desc.name
- * fits one of a rule's patterns. "*" stands for any characters, "?" for one; a pattern has no comma, semicolon, colon or equals
- * sign: "?" stands for them. Each rule says what differs: gemm.*, fp8.format, or "recipe", all of these as a preset (not "auto")
- * has them. Patterns alone: high precision, as with gemm.scaling=none. A layer that fits several rules has the values of all,
- * later ones over earlier; one without a name fits none. Values are checked when they are set, what they are together where a
- * layer has them (mp_linear_create, mp_recipe_clone_for_layer). "": no rule. At most 4,096 bytes.
+/* Policy by layer: rules "patterns: key=value, key=value", with semicolons between them, for the layers whose
+ * mp_linear_desc.name fits one of a rule's patterns, and the parameters whose mp_param_desc.name does. "*" stands for any
+ * characters, "?" for one; a pattern has no comma, semicolon, colon or equals sign: "?" stands for them. Each rule says what
+ * differs. Of layers: gemm.*, fp8.format, or "recipe", all of these as a preset (not "auto") has them. Of parameters:
+ * master.dtype, weight.gather.dtype, optimizer.<state>.dtype, optimizer.compensation.dtype. Patterns alone: layers in high
+ * precision, as with gemm.scaling=none. What fits several rules has the values of all, later ones over earlier; a layer without
+ * a name fits none. Values are checked when they are set, what they are together where something has them (mp_linear_create,
+ * mp_optimizer_add_param, mp_recipe_clone_for_layer, mp_recipe_clone_for_param). "": no rule. At most 4,096 bytes.
  *   "lm_head*,h0.*"
- *   "lm_head*: recipe=fp32; *.attn.*: recipe=fp8_rowwise; *.experts.*: recipe=mxfp8, gemm.wgrad.quantized=off" */
+ *   "lm_head*: recipe=fp32; *.attn.*: recipe=fp8_rowwise; *.experts.*: recipe=mxfp8, gemm.wgrad.quantized=off"
+ *   "*embed*: optimizer.exp_avg.dtype=fp32, optimizer.exp_avg_sq.dtype=fp32, weight.gather.dtype=fp32" */
 #define MP_RECIPE_LAYERS "layers"
 
 /* Loss scaling: kind "none", "static", "dynamic"; the rest see mp_scaler_desc. */

@@ -111,15 +111,16 @@ typedef struct mp_planned_tensor {
     int32_t ndim;
     /* As in mp_param_group_desc; NULL: what the recipe says */
     const char* state_formats[MP_MAX_RULE_STATES];
-    uint32_t
-        flags; /* MP_PARAM_FROZEN: weight_dtype may be that of any weight, fp8 with one scale */
+    /* MP_PARAM_FROZEN: weight_dtype may be that of any weight, fp8 with one scale */
+    uint32_t flags;
     int32_t reserved; /* 0 */
+    const char* name; /* for the rules of the recipe's "layers"; NULL: none fits */
 } mp_planned_tensor;
 
 #define MP_PLANNED_TENSOR_INIT                                                                     \
     {                                                                                              \
         sizeof(mp_planned_tensor), MP_DTYPE_NONE, 0, MP_RULE_ADAMW, 0, {NULL, NULL, NULL, NULL},   \
-            0, 0                                                                                   \
+            0, 0, NULL                                                                             \
     }
 
 MP_BEGIN_DECLS

@@ -75,6 +75,10 @@ class Recipe : public Handle<mp_recipe, mp_recipe_destroy> {
     result<Recipe> for_layer(const char* name) const {
         return make<Recipe>(mp_recipe_clone_for_layer, name);
     }
+    /** Likewise as a parameter of this name has it. */
+    result<Recipe> for_param(const char* name) const {
+        return make<Recipe>(mp_recipe_clone_for_param, name);
+    }
     result<bool> frozen() const { return value<bool>(mp_recipe_get_frozen); }
 
     /** The weight that the recipe wants, from its values in fp32; without values zeros. */

@@ -46,6 +46,7 @@ fn keys_are_set_until_a_recipe_is_used() {
     copy.set_text("layers", "lm_*: gemm.amax_history_len=9").unwrap();
     assert_eq!(copy.for_layer("lm_head").unwrap().int("gemm.amax_history_len").unwrap(), 9);
     assert_eq!(kind(copy.for_layer("a\0b").map(drop)), ErrorKind::InvalidArgument);
+    assert_ne!(copy.for_param("lm_head").unwrap().int("gemm.amax_history_len").unwrap(), 9);
     assert_eq!(scaler.scale().unwrap(), 1.0); // fp8_delayed scales no loss
     let auto = Recipe::new(&context, "auto").unwrap();
     assert!(!auto.reason().unwrap().is_empty() && recipe.reason().unwrap().is_empty());
