@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // first_values.h
 #include <numeric>
+#include <string_view>
 #include <vector>
 
 #include "boundary.hpp"
 #include "checkpoint/file_values.hpp"
 #include "objects.hpp"
+#include "status/guarded.hpp"
 #include "versioned_struct.hpp"
 
 using namespace mp;
@@ -42,7 +44,9 @@ class CallersValues final : public optim::ValueSource {
                                              values.data(), payload_);
         }
         if (status != MP_STATUS_OK) {
-            fail(status < 0 ? static_cast<Code>(status) : Code::invalid_argument,
+            const bool is_known =
+                status < 0 && std::string_view(mp_status_string(status)) != "MP_STATUS_UNKNOWN";
+            fail(is_known ? static_cast<Code>(status) : Code::callback_failed,
                  "optimizer: fill returned %d for %zu elements from %lld on of '%s'",
                  static_cast<int>(status), values.size(), static_cast<long long>(first),
                  parameters_[index].name.c_str());
@@ -55,20 +59,31 @@ class CallersValues final : public optim::ValueSource {
     void* payload_;
 };
 
+// What of a rank's arguments is wrong, which all ranks that share the optimizer are to know of.
+template <typename Body> Status parsed(const Body& body) {
+    return guarded("arguments", [&]() -> Status {
+        body();
+        return {};
+    });
+}
+
 } // namespace
 
 mp_status mp_optimizer_init_params(mp_optimizer* optimizer, mp_queue* queue, uint64_t seed,
                                    const mp_param_init* inits, int32_t count) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        (void)list_of(inits, count, "inits", "count");
         std::vector<int32_t> indices;
         std::vector<numerics::InitRule> rules;
-        for (const mp_param_init& init : read_structs(inits, count, "inits")) {
-            indices.push_back(init.index);
-            rules.push_back(rule_of(init));
-        }
+        const Status own = parsed([&] {
+            (void)list_of(inits, count, "inits", "count");
+            for (const mp_param_init& init : read_structs(inits, count, "inits")) {
+                rules.push_back(rule_of(init));
+                indices.push_back(init.index);
+            }
+        });
         optim::set_first_values(object, stream_of(queue, *object.context()), indices, [&] {
+            check(own);
             return std::make_unique<optim::RuleSource>(object.parameters(), seed, indices, rules);
         });
     });
@@ -78,16 +93,20 @@ mp_status mp_optimizer_load_params(mp_optimizer* optimizer, mp_queue* queue, mp_
                                    const char* prefix, const int32_t* indices, int32_t count) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        const checkpoint::ModelFiles& files = object_of(model, "model")->files;
+        std::shared_ptr<ModelFileObject> files;
         std::vector<int32_t> named(static_cast<std::size_t>(object.parameters().count()));
         std::iota(named.begin(), named.end(), 0);
-        if (indices != nullptr || count != 0) {
-            const auto list = list_of(indices, count, "indices", "count");
-            named.assign(list.begin(), list.end());
-        }
+        const Status own = parsed([&] {
+            files = object_of(model, "model");
+            if (indices != nullptr || count != 0) {
+                const auto list = list_of(indices, count, "indices", "count");
+                named.assign(list.begin(), list.end());
+            }
+        });
         optim::set_first_values(object, stream_of(queue, *object.context()), named, [&] {
-            return std::make_unique<checkpoint::FileValues>(files, object.parameters(), named,
-                                                            prefix != nullptr ? prefix : "");
+            check(own);
+            return std::make_unique<checkpoint::FileValues>(files->files, object.parameters(),
+                                                            named, prefix != nullptr ? prefix : "");
         });
     });
 }
@@ -96,13 +115,20 @@ mp_status mp_optimizer_fill_params(mp_optimizer* optimizer, mp_queue* queue, con
                                    int32_t count, mp_fill_fn fill, void* payload, int32_t root) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        std::span<const int32_t> named;
+        const Status own = parsed([&] {
+            const shard::Sharding* const sharding = object.sharding();
+            const bool is_asked =
+                root < 0 || sharding == nullptr || sharding->groups().all().rank() == root;
+            if (is_asked) {
+                (void)required(fill, "fill");
+            }
+            named = list_of(indices, count, "indices", "count");
+        });
         optim::set_first_values(
-            object, stream_of(queue, *object.context()),
-            list_of(indices, count, "indices", "count"),
+            object, stream_of(queue, *object.context()), named,
             [&] {
-                if (root < 0) {
-                    (void)required(fill, "fill");
-                }
+                check(own);
                 return std::make_unique<CallersValues>(object.parameters(), fill, payload);
             },
             root);

@@ -237,8 +237,12 @@ mp_status mp_optimizer_get_group(const mp_optimizer* optimizer, int32_t group,
         result.weight_decay = hyper.weight_decay;
         result.rule = static_cast<int32_t>(hyper.rule);
         for (int k = 0; k < rule.state_count; ++k) {
-            result.state_formats[k] =
-                format_name(groups.recipe(group).state(rule.states[k]).format);
+            // Where the recipe has rules by name, a format of the group's would go over them.
+            const recipe::Recipe& recipe = groups.recipe(group);
+            const bool is_own = !groups.formats(group)[static_cast<std::size_t>(k)].empty();
+            result.state_formats[k] = recipe.layers.empty() || is_own
+                                          ? format_name(recipe.state(rule.states[k]).format)
+                                          : nullptr;
         }
         (void)size_of_struct(desc, "desc");
         std::vector<mp_hyper>& named = object->reported_hypers[group];

@@ -216,6 +216,18 @@ void Linear::check_apart(const Stream& stream, const Tensor& x, const Tensor* y,
     ranges.check("linear");
 }
 
+namespace {
+
+// Both may be deferred, or sharded and not gathered.
+void require_memory(const Tensor& weight, const Tensor* bias) {
+    weight.require_memory("linear: weight");
+    if (bias != nullptr) {
+        bias->require_memory("linear: bias");
+    }
+}
+
+} // namespace
+
 void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
                      Keep keep) {
     forget_old_plans();
@@ -225,7 +237,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     }
     gemm::GemmPlan* product = nullptr;
     if (y != nullptr) {
-        weight_->require_memory("linear: weight");
+        require_memory(*weight_, bias_.get());
         if (rows_of(*y, options_.out_features, "y") != rows) {
             fail(Code::invalid_shape, "linear: x is %s but y is %s; both must have the same rows",
                  x->shape().text().c_str(), y->shape().text().c_str());

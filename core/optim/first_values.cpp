@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "comm/capture.hpp"
 #include "numerics/bits.hpp"
@@ -68,9 +69,12 @@ class Sent final : public ValueSource {
         : sharding_(sharding), parameters_(parameters), source_(source), root_(root),
           memory_(
               host.allocate(static_cast<std::size_t>(bytes_of(DType::fp32, kPieceElements + 1)))),
-          piece_(static_cast<float*>(memory_.data())) {}
+          piece_(static_cast<float*>(memory_.data())) {
+        std::memset(memory_.data(), 0, memory_.bytes()); // a piece that fails is sent, too
+    }
 
-    // Collective, also where `values` is empty. After a failure of the root's the values are any, and its piece says so to all.
+    // Collective, also where `values` is empty. After a failure of the root's, whose piece says so to all, throws: its own
+    // failure on the root, peer_error elsewhere.
     void read(int32_t index, int64_t first, std::span<float> values) override {
         const Parameter& p = parameters_[index];
         const auto end = first + static_cast<int64_t>(values.size());
@@ -83,9 +87,8 @@ class Sent final : public ValueSource {
                 std::copy_n(piece_ + 1 + (from - start), to - from, values.data() + (from - first));
             }
         }
+        check(status_);
     }
-    // The root's own failure, on the root; peer_error elsewhere.
-    [[nodiscard]] const Status& status() const noexcept { return status_; }
 
   private:
     void send(int32_t index, int64_t start, int64_t count) {
@@ -202,6 +205,22 @@ void agree(shard::Sharding* sharding, const Status& own, uint64_t what, int32_t 
     check(sharding->reach(agreement));
 }
 
+// After it something has changed, whoever failed.
+void agree_on_end(shard::Sharding* sharding, const Status& own, uint64_t what, int32_t root) {
+    try {
+        agree(sharding, own, what, root);
+    } catch (const Error& error) {
+        if (error.status().code() != Code::peer_error) {
+            throw;
+        }
+        const std::string said = error.status().text();
+        fail(Code::peer_error,
+             "optimizer: %s. The parameters that were named have no values now; that rank's own "
+             "message says why",
+             said.substr(0, said.find(';')).c_str());
+    }
+}
+
 } // namespace
 
 RuleSource::RuleSource(const Parameters& parameters, uint64_t seed,
@@ -262,12 +281,11 @@ void set_first_values(Optimizer& optimizer, Stream& stream, std::span<const int3
     parameters.mark_values(indices, false);
     ValueSource& from = sent != nullptr ? *sent : *source;
     writer->write_all(indices, from, sent != nullptr);
-    agree(sharding, sent != nullptr && !sent->status().ok() ? sent->status() : writer->failure(),
-          what, root);
-    parameters.mark_values(indices, true);
+    agree_on_end(sharding, writer->failure(), what, root);
     if (sharding != nullptr) {
         sharding->publish(stream);
     }
+    parameters.mark_values(indices, true);
 }
 
 } // namespace mp::optim

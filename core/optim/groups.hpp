@@ -38,6 +38,10 @@ class ParamGroups final : public StepParticipant {
     [[nodiscard]] const recipe::Recipe& recipe(int32_t group) const {
         return recipes_.at(static_cast<std::size_t>(group));
     }
+    // As they were given, and not what the recipe says.
+    [[nodiscard]] const FormatsOfGroup& formats(int32_t group) const {
+        return formats_.at(static_cast<std::size_t>(group));
+    }
     // With what the recipe's rules say of a parameter's name; the group's own formats go over them.
     [[nodiscard]] recipe::Recipe recipe_of(int32_t group, const std::string& parameter) const;
     // What its formats and hyperparameters do badly together; empty: nothing.

@@ -32,14 +32,19 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     made.grad = source.grad != nullptr
                     ? source.grad
                     : make_state(context_, stream, made.layout.grad.format, shape);
-    settle_memory(stream, made);
     const int32_t index = count();
     list_.push_back(std::move(made));
     try {
+        settle_memory(stream, list_.back());
         names_.emplace(source.name, index);
         claim_memory(index);
         if (options_.layout.stage < 0) {
             make_states(stream, index);
+        }
+        if (was_deferred && list_.back().layout.grad.lifetime == Lifetime::in_use &&
+            list_.back().grad != nullptr) {
+            stream.sync(); // it was just zeroed
+            list_.back().grad->drop_memory();
         }
     } catch (...) {
         forget_last();
@@ -61,9 +66,6 @@ void Parameters::settle_memory(Stream& stream, Parameter& p) const {
         p.param->set_deferred(false);
     } else {
         p.param->restore_memory(stream);
-    }
-    if (p.layout.grad.lifetime == Lifetime::in_use && p.grad != nullptr) {
-        p.grad->drop_memory();
     }
 }
 
@@ -206,8 +208,10 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
     }
     const int32_t end = index == -1 ? count() : index + 1;
     for (int32_t i = std::max(index, 0); i < end; ++i) {
+        (*this)[i].param->require_memory("optimizer: a parameter that the caller wrote");
+    }
+    for (int32_t i = std::max(index, 0); i < end; ++i) {
         Parameter& p = list_[static_cast<std::size_t>(i)];
-        p.has_values = true; // the caller's
         if (sharding_ != nullptr) {
             sharding_->weights().update_own(stream, i);
         }
@@ -215,6 +219,7 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
         if (p.states.has_value()) {
             p.states->sync_master(state_stream(stream), weight(i));
         }
+        p.has_values = true; // the caller's
     }
 }
 

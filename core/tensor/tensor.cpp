@@ -213,15 +213,14 @@ void Tensor::drop_memory() {
 }
 
 void Tensor::restore_memory(Stream& stream) {
-    is_deferred_ = false;
-    if (has_memory()) {
-        return;
+    if (!has_memory()) {
+        Buffer fresh = stream.allocate(bytes());
+        stream.zero(fresh.data(), bytes());
+        buffer_ = std::move(fresh);
+        data_ = buffer_.data();
+        touch();
     }
-    Buffer fresh = stream.allocate(bytes());
-    stream.zero(fresh.data(), bytes());
-    buffer_ = std::move(fresh);
-    data_ = buffer_.data();
-    touch();
+    is_deferred_ = false;
 }
 
 std::shared_ptr<Tensor> make_tensor(const std::shared_ptr<Context>& context, Stream& stream,

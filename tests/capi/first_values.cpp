@@ -114,6 +114,7 @@ TEST(FirstValues, AreTheSameForAnyRanks) {
         const Model alone(nullptr, 0, name, false);
         MP_OK(init(alone));
         const auto exact = alone.exact(0, kCount);
+        const auto expected = alone.weights();
         const bool rounds = std::string(name) == "bf16_mixed"; // what is gathered
         for (const int32_t stage : {0, 1, 2, 3}) {
             for (const int32_t ranks : {1, 3}) {
@@ -124,7 +125,7 @@ TEST(FirstValues, AreTheSameForAnyRanks) {
                     model.shard();
                     MP_OK(init(model));
                     if (!rounds || stage == 0) {
-                        EXPECT_EQ(model.weights(), alone.weights());
+                        EXPECT_EQ(model.weights(), expected);
                     }
                     int64_t start = 0, count = kCount;
                     if (stage > 0) {
@@ -216,13 +217,14 @@ TEST(FirstValues, AreSteppedAsThoseOfAWholeModel) {
     const Model alone(nullptr, 0, "bf16_pure_kahan", false);
     MP_OK(init(alone));
     steps(alone, -1);
+    const auto expected = alone.weights();
     for (const int32_t stage : {1, 3}) {
         run_ranks(2, [&](mp_comm* comm, int32_t /*rank*/) {
             const Model model(comm, stage, "bf16_pure_kahan");
             model.shard();
             MP_OK(init(model));
             steps(model, stage);
-            EXPECT_EQ(model.weights(), alone.weights());
+            EXPECT_EQ(model.weights(), expected);
         });
     }
 }
@@ -292,11 +294,12 @@ TEST(FirstValues, ComeFromAModelsFiles) {
     EXPECT_EQ(bytes_of(alone.params[0]), bytes);
     EXPECT_EQ(bytes_of(alone.params[1]),
               bytes_of(make_tensor(alone.context, MP_DTYPE_BF16, {kBias}, values[1])));
+    const auto expected = alone.weights();
     run_ranks(2, [&](mp_comm* comm, int32_t /*rank*/) {
         const Model model(comm, 3, "bf16_pure");
         model.shard();
         MP_OK(mp_optimizer_load_params(model.optimizer, nullptr, file, "model.", kBoth, 2));
-        EXPECT_EQ(model.weights(), alone.weights());
+        EXPECT_EQ(model.weights(), expected);
     });
     const auto load = [&](const char* prefix, std::initializer_list<int32_t> indices) {
         return mp_optimizer_load_params(alone.optimizer, nullptr, file, prefix, indices.begin(),
@@ -324,7 +327,7 @@ TEST(FirstValues, AFailureStopsAllRanks) {
             if (rank == 1) {
                 MP_FAILS(status, MP_STATUS_IO_ERROR, "fill returned", "'matrix'");
             } else {
-                MP_FAILS(status, MP_STATUS_PEER_ERROR, "rank 1");
+                MP_FAILS(status, MP_STATUS_PEER_ERROR, "rank 1", "have no values now");
             }
             MP_FAILS(mp_optimizer_step(model.optimizer, nullptr, nullptr), MP_STATUS_BAD_STATE,
                      "no values yet");
@@ -333,6 +336,13 @@ TEST(FirstValues, AFailureStopsAllRanks) {
                                               &filler, -1),
                      MP_STATUS_RANK_MISMATCH, "first values' parameters");
             MP_FAILS(init(model, static_cast<uint64_t>(rank)), MP_STATUS_RANK_MISMATCH, "seed");
+            MP_FAILS(mp_optimizer_sync_master(model.optimizer, nullptr, -1), MP_STATUS_BAD_STATE,
+                     "no memory now");
+            const mp_param_init bad = rule(0, rank == 0 ? 7 : MP_INIT_CONSTANT, 1.0);
+            MP_FAILS(mp_optimizer_init_params(model.optimizer, nullptr, 1, &bad, 1),
+                     rank == 0 ? MP_STATUS_INVALID_ARGUMENT : MP_STATUS_PEER_ERROR);
+            MP_FAILS(mp_optimizer_step(model.optimizer, nullptr, nullptr), MP_STATUS_BAD_STATE,
+                     "no values yet");
             MP_OK(init(model));
             model.gather();
         });
@@ -368,32 +378,4 @@ TEST(FirstValues, RefusesWhatCannotBe) {
         const Model sharded(comm, 3, "bf16_pure");
         MP_FAILS(init(sharded), MP_STATUS_BAD_STATE, "mp_optimizer_shard");
     });
-}
-
-// Type and shape, and nothing else, until an optimizer has it.
-TEST(Deferred, HasNoMemory) {
-    const Context context = make_context(1);
-    const Tensor tensor = make_deferred(context, MP_DTYPE_FP32, {2, 3});
-    mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-    MP_OK(mp_tensor_get_desc(tensor, &desc));
-    EXPECT_EQ(desc.flags, MP_TENSOR_DEFERRED);
-    EXPECT_EQ(desc.shape[1], 3);
-    void* data = nullptr;
-    MP_FAILS(mp_tensor_get_data(tensor, &data), MP_STATUS_BAD_STATE, "deferred");
-    MP_FAILS(mp_tensor_zero(tensor, nullptr), MP_STATUS_BAD_STATE, "deferred");
-    mp_tensor* out = nullptr;
-    float memory[6] = {};
-    MP_FAILS(mp_tensor_wrap(context, &desc, memory, nullptr, nullptr, &out),
-             MP_STATUS_INVALID_ARGUMENT, "flags");
-    const Recipe recipe = make_recipe(context, "fp32");
-    const Optimizer optimizer = make_optimizer(context, recipe);
-    add_group(optimizer);
-    MP_OK(add_param(optimizer, 0, "w", tensor));
-    MP_OK(mp_tensor_get_desc(tensor, &desc));
-    EXPECT_EQ(desc.flags, 0U);
-    EXPECT_EQ(values_of(context, tensor), std::vector<float>(6));
-    MP_FAILS(mp_optimizer_step(optimizer, nullptr, nullptr), MP_STATUS_BAD_STATE, "'w'");
-    MP_OK(mp_tensor_write(tensor, nullptr, memory, sizeof memory));
-    MP_OK(mp_optimizer_sync_master(optimizer, nullptr, 0)); // the caller's values
-    MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
 }

@@ -57,7 +57,7 @@ bool is_cut_by_tensor(const mixedprec::Recipe& recipe, const Manifest& manifest)
         scaled = scaled || tensor.at("format").get<std::string>().ends_with("_scaled");
     }
     for (const char* key : {MP_RECIPE_WEIGHT_DTYPE, MP_RECIPE_MASTER_DTYPE, MP_RECIPE_EXP_AVG_DTYPE,
-                            MP_RECIPE_EXP_AVG_SQ_DTYPE}) {
+                            MP_RECIPE_EXP_AVG_SQ_DTYPE, MP_RECIPE_LAYERS}) {
         scaled = scaled || recipe.get_string(key).find("_scaled") != std::string::npos;
     }
     return scaled;

@@ -26,7 +26,7 @@ using Report = mixedprec::MemoryReport;
 
 bool has_scaled_states(const mixedprec::Recipe& recipe) {
     for (const char* key : {MP_RECIPE_WEIGHT_DTYPE, MP_RECIPE_MASTER_DTYPE, MP_RECIPE_EXP_AVG_DTYPE,
-                            MP_RECIPE_EXP_AVG_SQ_DTYPE}) {
+                            MP_RECIPE_EXP_AVG_SQ_DTYPE, MP_RECIPE_LAYERS}) {
         if (recipe.get_string(key).find("_scaled") != std::string::npos) {
             return true; // cannot be cut
         }

@@ -28,9 +28,15 @@ Give parameters the values that a model's safetensors files have, by their names
 function load_params!(params, path::AbstractString; prefix::AbstractString = "", queue = nothing)
     o, indices = indices_of(params)
     model = Ref{Ptr{CAPI.mp_model_file}}(C_NULL)
-    check(CAPI.mp_model_file_open(path, 0, model))
+    load() = CAPI.mp_optimizer_load_params(o, queue, model[], prefix, indices, length(indices))
     try
-        check(CAPI.mp_optimizer_load_params(o, queue, model[], prefix, indices, length(indices)))
+        check(CAPI.mp_model_file_open(path, 0, model))
+    catch
+        load() # without files, so that other ranks do not wait
+        rethrow()
+    end
+    try
+        check(load())
     finally
         CAPI.mp_model_file_destroy(model[])
     end

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from ctypes import c_float
@@ -50,10 +51,15 @@ class FilledOptimizer(SharedOptimizer):
         """The values that a model's safetensors files have, by the parameters' names after `prefix`; None: of all
         parameters. Each rank reads what it has."""
         indices = int32_array(() if params is None else (self._index(param) for param in params))
-        with _ModelFile(path) as model:
-            call(
-                "mp_optimizer_load_params", self, queue, model, prefix, None if params is None else indices, len(indices)
-            )
+        words = (prefix, None if params is None else indices, len(indices))
+        try:
+            model = _ModelFile(path)
+        except Exception:
+            with contextlib.suppress(Exception):
+                call("mp_optimizer_load_params", self, queue, None, *words)  # so that other ranks do not wait
+            raise
+        with model:
+            call("mp_optimizer_load_params", self, queue, model, *words)
 
     def fill_params(
         self,

@@ -286,7 +286,8 @@ MP_API mp_status mp_optimizer_get_group_count(const mp_optimizer* optimizer, int
  * @param[in]     group      the group's number
  * @param[in,out] desc       struct_size set by the caller; the rest is written. lr is the last number, also where a tensor
  *                           is read instead; hypers are the zeros that are meant, in the optimizer's memory until the next
- *                           call for this group; the formats are those in use, static strings, NULL where the rule keeps none
+ *                           call for this group; the formats are those in use, static strings, NULL where the rule keeps none,
+ *                           and, where the recipe has rules ("layers"), where the group was given none
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_STRUCT_TOO_NEW
  * @threads B

@@ -137,7 +137,9 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
     }
     result<void> load_params(const ModelFile& model, const std::string& prefix,
                              span<const std::int32_t> indices, QueueRef queue = {}) {
-        return call(mp_optimizer_load_params, queue, model, prefix.c_str(), indices.data(),
+        const std::int32_t none = 0; // NULL would be all parameters
+        return call(mp_optimizer_load_params, queue, model, prefix.c_str(),
+                    indices.size() == 0 ? &none : indices.data(),
                     detail::count_of<std::int32_t>(indices));
     }
     /** fill(index, first, values) writes values, a span<float>, and returns an mp_status. `root` as in C. */

@@ -6,7 +6,7 @@ use crate::handle::Handle;
 use crate::{sys, Optimizer, Result};
 use std::ffi::c_void;
 use std::path::Path;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// A rule for the first values of a parameter. Random numbers go by seed, the parameter's name and the element.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,12 +57,15 @@ impl Optimizer<'_> {
         let (indices, named) = params.map_or((null(), 0), |all| (all.as_ptr(), all.len()));
         let count = number(named, "the number of parameters")?;
         // SAFETY: the path is good for the call.
-        let model: Handle<sys::mp_model_file> =
-            Handle::new(|out| unsafe { sys::mp_model_file_open(path.as_ptr(), 0, out) })?;
+        let model: Result<Handle<sys::mp_model_file>> =
+            Handle::new(|out| unsafe { sys::mp_model_file_open(path.as_ptr(), 0, out) });
+        // Also without files, so that other ranks do not wait.
+        let files = model.as_ref().map_or(null_mut(), Handle::get);
         // SAFETY: handles, text and array are good for the call.
-        call(|| unsafe {
-            sys::mp_optimizer_load_params(self.raw(), self.queue(), model.get(), prefix.as_ptr(), indices, count)
-        })
+        let loaded = call(|| unsafe {
+            sys::mp_optimizer_load_params(self.raw(), self.queue(), files, prefix.as_ptr(), indices, count)
+        });
+        model.and(loaded)
     }
 
     /// Gives parameters the values that `fill(index, first, values)` writes, for elements from `first` on. With `root`
