@@ -131,23 +131,27 @@ mp_status mp_recipe_clone(const mp_recipe* recipe, mp_recipe** out) {
     });
 }
 
-mp_status mp_recipe_clone_for_layer(const mp_recipe* recipe, const char* name, mp_recipe** out) {
+namespace {
+
+// As something of this name has it.
+mp_status clone_for(const mp_recipe* recipe, const char* name, mp_recipe** out,
+                    recipe::Recipe (*resolve)(const recipe::Recipe&, const std::string&)) {
     return boundary([&] {
         output(out);
         const RecipeObject& object = *object_of(recipe, "recipe");
         system::check_name("name", required(name, "name"));
-        *out = make_recipe({recipe::for_layer(object.recipe, name), object.name, object.reason});
+        *out = make_recipe({resolve(object.recipe, name), object.name, object.reason});
     });
 }
 
+} // namespace
+
+mp_status mp_recipe_clone_for_layer(const mp_recipe* recipe, const char* name, mp_recipe** out) {
+    return clone_for(recipe, name, out, recipe::for_layer);
+}
+
 mp_status mp_recipe_clone_for_param(const mp_recipe* recipe, const char* name, mp_recipe** out) {
-    return boundary([&] {
-        output(out);
-        const RecipeObject& object = *object_of(recipe, "recipe");
-        system::check_name("name", required(name, "name"));
-        *out =
-            make_recipe({recipe::for_parameter(object.recipe, name), object.name, object.reason});
-    });
+    return clone_for(recipe, name, out, recipe::for_parameter);
 }
 
 mp_status mp_recipe_create_weight(mp_context* context, const mp_recipe* recipe, int32_t ndim,
