@@ -25,9 +25,19 @@ def indented_as_is(comment):
         if inside and not deep:
             row = re.sub(r"^ \*", " * @endverbatim", row)
         inside = deep
-        out.append(row if deep else re.sub(r"<(\w+)>", r"&lt;\1&gt;", row))
+        out.append(row)
     text = "\n".join(out)
     return text[:-2] + " @endverbatim */" if inside else text
+
+
+def without_tags(text):
+    """Words in angle brackets stay as they are: outside quotation marks doxygen takes them for tags of HTML."""
+    comments = re.split(r"(/\*.*?\*/)", text, flags=re.S)
+    for n in range(1, len(comments), 2):
+        parts = re.split(r"(@verbatim.*?@endverbatim|\"[^\"\n]*\")", comments[n], flags=re.S)
+        parts[::2] = (re.sub(r"<(\w+)>", r"&lt;\1&gt;", part) for part in parts[::2])
+        comments[n] = "".join(parts)
+    return "".join(comments)
 
 
 def explained(text):
@@ -57,7 +67,7 @@ def header(text):
     # Above what it is about. Rules (---- of sections) are no documentation.
     text = re.sub(r"^( *)/\* (?!---|SPDX)", r"\1/** ", text, flags=re.M)
     text = text.replace("@returns nothing;", "@remark Returns nothing;")
-    return explained(text)
+    return explained(without_tags(text))
 
 
 def name_of(path):
