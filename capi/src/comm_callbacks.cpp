@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "callers_function.hpp"
 #include "objects.hpp"
-#include "process/float_environment.hpp"
 #include "status/guarded.hpp"
 #include "versioned_struct.hpp"
 
@@ -19,20 +19,12 @@ static_assert(MP_COMM_BARRIER == static_cast<int32_t>(CollectiveKind::barrier));
 static_assert(MP_COMM_MAX_U32 == static_cast<int32_t>(CollectiveKind::max_u32));
 static_assert(MP_COMM_SUM_F32 == static_cast<int32_t>(CollectiveKind::sum_f32));
 
-// What the caller's function returns. A number that is no failure of ours stays one of the caller's.
+// What the caller's function returns.
 template <typename Call> Status status_from(const Call& call, const char* function) noexcept {
-    mp_status status = MP_STATUS_OK;
-    {
-        const process::CallerFloats floats;
-        status = call();
-    }
-    if (status >= 0) {
-        return {};
-    }
-    const bool is_known = std::string_view(mp_status_string(status)) != "MP_STATUS_UNKNOWN";
-    return Status::error(is_known ? static_cast<Code>(status) : Code::callback_failed,
-                         "the caller's %s returned %d (%s)", function, status,
-                         mp_status_string(status));
+    const mp_status status = call_callers(call);
+    return status >= 0 ? Status()
+                       : Status::error(failure_code(status), "the caller's %s returned %d (%s)",
+                                       function, status, mp_status_string(status));
 }
 
 class CallbackRequest final : public TransportRequest {

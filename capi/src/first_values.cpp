@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // first_values.h
 #include <numeric>
-#include <string_view>
 #include <vector>
 
 #include "boundary.hpp"
+#include "callers_function.hpp"
 #include "checkpoint/file_values.hpp"
 #include "objects.hpp"
 #include "status/guarded.hpp"
@@ -37,16 +37,12 @@ class CallersValues final : public optim::ValueSource {
         if (values.empty()) {
             return;
         }
-        mp_status status = MP_STATUS_OK;
-        {
-            const process::CallerFloats floats;
-            status = required(fill_, "fill")(index, first, static_cast<int64_t>(values.size()),
-                                             values.data(), payload_);
-        }
+        const mp_status status = call_callers([&] {
+            return required(fill_, "fill")(index, first, static_cast<int64_t>(values.size()),
+                                           values.data(), payload_);
+        });
         if (status != MP_STATUS_OK) {
-            const bool is_known =
-                status < 0 && std::string_view(mp_status_string(status)) != "MP_STATUS_UNKNOWN";
-            fail(is_known ? static_cast<Code>(status) : Code::callback_failed,
+            fail(failure_code(status),
                  "optimizer: fill returned %d for %zu elements from %lld on of '%s'",
                  static_cast<int>(status), values.size(), static_cast<long long>(first),
                  parameters_[index].name.c_str());
