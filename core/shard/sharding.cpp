@@ -116,6 +116,56 @@ void check_sharding(const ShardingOptions& options, int32_t ranks) {
     }
 }
 
+namespace {
+
+// The second message has a field for each parameter, so ranks agree on their number first.
+void agree(Stream& stream, const ShardGroups& groups, const ShardPlan& plan,
+           const std::vector<ShardedTensor>& tensors, const Definition& definition) {
+    comm::Agreement first;
+    for (const Common& setting : definition.settings) {
+        first.must_equal(setting.name.c_str(), setting.value, setting.shown.c_str());
+    }
+    first.must_equal("the number of parameters", definition.parameters.size());
+    check(first.reach(groups.all()));
+    comm::Agreement agreement;
+    for (const Common& parameter : definition.parameters) {
+        agreement.must_equal(parameter.name.c_str(), parameter.value, parameter.shown.c_str());
+    }
+    agreement.must_equal("the shard plan", plan.hash());
+    agreement.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
+                         first_values_hash(stream, tensors));
+    check(agreement.reach(groups.all()));
+}
+
+std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOptions& options,
+                                              const ShardGroups& groups, const ShardPlan& plan,
+                                              const std::vector<ShardedTensor>& tensors,
+                                              bool zeroes_gradients,
+                                              comm::MessageCounts& messages) {
+    GradientForm form;
+    for (const ShardedTensor& tensor : tensors) {
+        form.wires.push_back(tensor.wire);
+    }
+    form.order = options.order;
+    form.slots = options.slots;
+    form.drops_gradients = options.stage >= 2;
+    form.zeroes_gradients = zeroes_gradients;
+    // Every rank sends each of its contributions to their owner, or to all replicas of it.
+    comm::Communicator* first = groups.auxiliary() != nullptr ? groups.auxiliary() : &groups.all();
+    if (groups_add_first(options, groups.all().size(), shares_scales(tensors))) {
+        first = &groups.shards();
+        form.slots = options.slots / groups.group_count();
+        form.replicas = groups.replicas();
+    } else if (groups.node() != nullptr) {
+        first = groups.node();
+        form.nodes = groups.across_nodes();
+    }
+    return std::make_unique<GradientBuckets>(stream, *first, plan, form, gradients_of(tensors),
+                                             messages);
+}
+
+} // namespace
+
 Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                    const ShardingOptions& options, bool zeroes_gradients,
                    std::vector<ShardedTensor> tensors, const Definition& definition)
@@ -125,10 +175,11 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
       plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_),
             kinds_of(tensors_)),
       progress_(groups_) {
-    agree(stream, definition);
+    agree(stream, groups_, plan_, tensors_, definition);
     or_abort(groups_, [&] {
         groups_.join();
-        make_buckets(stream, zeroes_gradients);
+        buckets_ = make_buckets(stream, options_, groups_, plan_, tensors_, zeroes_gradients,
+                                progress_.messages());
         weights_ =
             std::make_unique<ShardedWeights>(context, stream, options_.stage, groups_.shards(),
                                              plan_, tensors_, progress_.messages());
@@ -146,30 +197,6 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
         progress_.start(*context, stream, options_.progress_thread,
                         [this](Stream& own) { return step(own); });
     });
-}
-
-void Sharding::make_buckets(Stream& stream, bool zeroes_gradients) {
-    GradientForm form;
-    for (const ShardedTensor& tensor : tensors_) {
-        form.wires.push_back(tensor.wire);
-    }
-    form.order = options_.order;
-    form.slots = options_.slots;
-    form.drops_gradients = options_.stage >= 2;
-    form.zeroes_gradients = zeroes_gradients;
-    // Every rank sends each of its contributions to their owner, or to all replicas of it.
-    comm::Communicator* first =
-        groups_.auxiliary() != nullptr ? groups_.auxiliary() : &groups_.all();
-    if (groups_add_first(options_, groups_.all().size(), shares_scales(tensors_))) {
-        first = &groups_.shards();
-        form.slots = options_.slots / groups_.group_count();
-        form.replicas = groups_.replicas();
-    } else if (groups_.node() != nullptr) {
-        first = groups_.node();
-        form.nodes = groups_.across_nodes();
-    }
-    buckets_ = std::make_unique<GradientBuckets>(stream, *first, plan_, form,
-                                                 gradients_of(tensors_), progress_.messages());
 }
 
 // ---- gradients on their way
@@ -214,24 +241,6 @@ void Sharding::end_microbatch(Stream& stream) {
 Status Sharding::reach(comm::Agreement& agreement) const {
     const auto lock = progress_.lock();
     return agreement.reach(groups_.all());
-}
-
-// The second message has a field for each parameter, so ranks agree on their number first.
-void Sharding::agree(Stream& stream, const Definition& definition) const {
-    comm::Agreement first;
-    for (const Common& setting : definition.settings) {
-        first.must_equal(setting.name.c_str(), setting.value, setting.shown.c_str());
-    }
-    first.must_equal("the number of parameters", definition.parameters.size());
-    check(first.reach(groups_.all()));
-    comm::Agreement agreement;
-    for (const Common& parameter : definition.parameters) {
-        agreement.must_equal(parameter.name.c_str(), parameter.value, parameter.shown.c_str());
-    }
-    agreement.must_equal("the shard plan", plan_.hash());
-    agreement.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
-                         first_values_hash(stream, tensors_));
-    check(agreement.reach(groups_.all()));
 }
 
 ArrayRef Sharding::gradient_of(int32_t parameter) const {
@@ -318,52 +327,57 @@ void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
     }
 }
 
-// Every rank knows how many sums each other one of its group has, and where they belong. Other groups have the same.
+// Every rank knows how many sums each other one of its group has, and where they belong. Other groups have the same. What is
+// trained has its place in the message, counted or not: ranks that count other parameters hear it in the agreement.
 std::vector<double> Sharding::all_sums(std::span<const double> own,
                                        std::span<const int32_t> parameters) const {
     if (options_.stage == 0) {
         return {own.begin(), own.end()};
     }
-    const auto ranks = static_cast<std::size_t>(groups_.shard_ranks());
-    std::vector<std::vector<std::size_t>> places(ranks); // in the whole, by rank
-    std::size_t total = 0;
-    for (const int32_t parameter : parameters) {
+    constexpr int64_t kNowhere = -1;
+    std::vector<std::vector<int64_t>> places(static_cast<std::size_t>(groups_.shard_ranks()));
+    int64_t total = 0;
+    for (int32_t parameter = 0; parameter < static_cast<int32_t>(tensors_.size()); ++parameter) {
+        if (tensors_[static_cast<std::size_t>(parameter)].is_frozen()) {
+            continue;
+        }
+        const bool counts = std::binary_search(parameters.begin(), parameters.end(), parameter);
         for (const ShardSlice& slice : plan_.slices_of(parameter)) {
             for (int64_t start = 0; start < slice.count; start += kChunkElements) {
-                places[static_cast<std::size_t>(slice.rank)].push_back(total++);
+                places[static_cast<std::size_t>(slice.rank)].push_back(counts ? total++ : kNowhere);
             }
         }
     }
-    std::vector<int64_t> bytes(ranks);
-    std::vector<int64_t> offsets(ranks + 1);
-    for (std::size_t rank = 0; rank < ranks; ++rank) {
-        bytes[rank] = static_cast<int64_t>(places[rank].size() * sizeof(double));
-        offsets[rank + 1] = offsets[rank] + bytes[rank];
+    std::vector<int64_t> bytes;
+    std::vector<int64_t> offsets = {0};
+    for (const std::vector<int64_t>& of_rank : places) {
+        bytes.push_back(static_cast<int64_t>(of_rank.size() * sizeof(double)));
+        offsets.push_back(offsets.back() + bytes.back());
     }
-    std::vector<double> by_rank(total);
+    std::vector<double> sent;
+    std::size_t next = 0;
+    for (const int64_t place : places[static_cast<std::size_t>(groups_.shards().rank())]) {
+        sent.push_back(place != kNowhere ? own[next++] : 0.0);
+    }
+    std::vector<double> by_rank(static_cast<std::size_t>(offsets.back()) / sizeof(double));
     comm::CallOptions options;
     options.site = "sums of squares";
     const auto lock = progress_.lock();
-    check(groups_.shards().all_gather({own.data(), static_cast<int64_t>(own.size_bytes()),
+    check(groups_.shards().all_gather({sent.data(),
+                                       static_cast<int64_t>(sent.size() * sizeof(double)),
                                        by_rank.data(), bytes.data(), offsets.data()},
                                       options));
-    std::vector<double> whole(total);
-    std::size_t next = 0;
-    for (const std::vector<std::size_t>& of_rank : places) {
-        for (const std::size_t place : of_rank) {
-            whole[place] = by_rank[next++];
+    std::vector<double> whole(static_cast<std::size_t>(total));
+    next = 0;
+    for (const std::vector<int64_t>& of_rank : places) {
+        for (const int64_t place : of_rank) {
+            if (place != kNowhere) {
+                whole[static_cast<std::size_t>(place)] = by_rank[next];
+            }
+            ++next;
         }
     }
     return whole;
-}
-
-std::vector<double> Sharding::no_sums(std::span<const int32_t> parameters) const {
-    std::size_t chunks = 0;
-    for (const int32_t parameter : parameters) {
-        const int64_t count = weights_->own_slice(parameter).count;
-        chunks += static_cast<std::size_t>((count + kChunkElements - 1) / kChunkElements);
-    }
-    return std::vector<double>(chunks);
 }
 
 int64_t Sharding::gradient_bytes() const noexcept {

@@ -91,11 +91,10 @@ class Sharding {
     void reduce(Stream& stream);
     // Collective; ok where all ranks agree and nobody declines.
     [[nodiscard]] Status reach(comm::Agreement& agreement) const;
-    // The chunks' sums of all ranks in the order of one rank that holds all of `parameters`.
+    // The chunks' sums of all ranks in the order of one rank that holds all of `parameters`, sorted; without these a rank only
+    // gives the others what they wait for.
     [[nodiscard]] std::vector<double> all_sums(std::span<const double> own,
                                                std::span<const int32_t> parameters) const;
-    // Of this rank, when it has failed to compute them: the right number of zeros.
-    [[nodiscard]] std::vector<double> no_sums(std::span<const int32_t> parameters) const;
     // Of the weights that every rank has, for the agreement of step number `step`: 0 where they are not due, or in stage 3.
     [[nodiscard]] uint64_t weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
@@ -118,9 +117,6 @@ class Sharding {
     void check_alive(const Stream& stream) const;
     // Where no thread does it.
     void move_on(Stream& stream);
-
-    void agree(Stream& stream, const Definition& definition) const;
-    void make_buckets(Stream& stream, bool zeroes_gradients);
 
     ShardingOptions options_;
     std::vector<ShardedTensor> tensors_;
