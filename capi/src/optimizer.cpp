@@ -186,7 +186,10 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
 mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
     return boundary([&] {
         const optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.parameters().zero_grad(stream_of(queue, *object.context()));
+        Stream& stream = stream_of(queue, *object.context());
+        for (const optim::Parameter& parameter : object.parameters()) {
+            zero_gradient(stream, parameter);
+        }
     });
 }
 
@@ -295,8 +298,8 @@ mp_status mp_optimizer_read_state(mp_optimizer* optimizer, mp_queue* queue, int3
                                   const char* state, mp_tensor* values) {
     return boundary([&] {
         const optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.parameters().read_state(stream_of(queue, *object.context()), index,
-                                       required(state, "state"), *object_of(values, "values"));
+        optim::read_state(stream_of(queue, *object.context()), object.parameters(), index,
+                          required(state, "state"), *object_of(values, "values"));
     });
 }
 
@@ -304,8 +307,8 @@ mp_status mp_optimizer_write_state(mp_optimizer* optimizer, mp_queue* queue, int
                                    const char* state, mp_tensor* values) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        object.parameters().write_state(stream_of(queue, *object.context()), index,
-                                        required(state, "state"), *object_of(values, "values"));
+        optim::write_state(stream_of(queue, *object.context()), object.parameters(), index,
+                           required(state, "state"), *object_of(values, "values"));
     });
 }
 

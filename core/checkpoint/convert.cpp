@@ -107,7 +107,7 @@ Stream& Converter::stream_of(int32_t index) const {
 Converter::Converter(const Manifest& manifest, const optim::Optimizer& target) : target_(target) {
     const recipe::Recipe recipe = recipe_of(manifest);
     for (int32_t i = 0; i < target.parameters().count(); ++i) {
-        const optim::StatesPlace live = target.parameters().place(i);
+        const optim::StatesPlace live = optim::states_place(target.parameters(), i);
         const FormatId weight =
             stored_weight(manifest, target.parameters()[i].name, live.shape).format;
         optim::StateFormats formats =
@@ -159,7 +159,7 @@ Conversion Converter::convert(Ranks& ranks) {
         Losses own;
         Losses shared; // other ranks find these, too, and they count once
         for (int32_t i = 0; i < target_.parameters().count(); ++i) {
-            const optim::StatesPlace place = target_.parameters().place(i);
+            const optim::StatesPlace place = optim::states_place(target_.parameters(), i);
             const bool counts = place.is_everywhere ? ranks.rank() == 0 : !place.is_copy;
             convert_one(i, counts ? own : shared);
         }
@@ -178,7 +178,7 @@ Conversion Converter::convert(Ranks& ranks) {
 
 void Converter::convert_one(int32_t index, Losses& losses) {
     const std::unique_ptr<LooseStates> from = std::move(saved_[static_cast<std::size_t>(index)]);
-    const optim::StatesPlace live = target_.parameters().place(index);
+    const optim::StatesPlace live = optim::states_place(target_.parameters(), index);
     if (live.count == 0) {
         return;
     }

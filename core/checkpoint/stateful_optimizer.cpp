@@ -61,7 +61,7 @@ class StatefulOptimizer final : public Stateful {
   private:
     [[nodiscard]] Stream& stream() const { return optimizer_->context()->stream(); }
     [[nodiscard]] std::vector<optim::SavedTensor> saved_tensors_of(int32_t index) const {
-        return optim::saved_tensors(optimizer_->parameters().place(index));
+        return optim::saved_tensors(optim::states_place(optimizer_->parameters(), index));
     }
 
     [[nodiscard]] const std::string& name_of(int32_t parameter) const {

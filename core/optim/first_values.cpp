@@ -235,7 +235,7 @@ RuleSource::RuleSource(const Parameters& parameters, uint64_t seed,
 
 void RuleSource::read(int32_t index, int64_t first, std::span<float> values) {
     const auto place = static_cast<std::size_t>(places_.at(static_cast<std::size_t>(index)));
-    numerics::first_values(rules_.at(place), seed_, parameters_.uid(index), first,
+    numerics::first_values(rules_.at(place), seed_, parameters_[index].uid(), first,
                            static_cast<int64_t>(values.size()), values.data());
 }
 

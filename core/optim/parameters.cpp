@@ -3,21 +3,92 @@
 
 #include <algorithm>
 
+#include "optim/parameters_checks.hpp"
 #include "optim/state_values.hpp"
 #include "optim/step_memory.hpp"
 #include "quant/quantize.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::optim {
-uint64_t Parameters::uid(int32_t index) const {
+namespace {
+
+// A deferred one gets memory, unless ranks are to cut it.
+void settle_memory(Stream& stream, Parameter& p) {
+    if (!p.param->is_deferred()) {
+        return;
+    }
+    p.has_values = p.init_fp32 != nullptr;
+    if (p.layout.weight.lifetime == Lifetime::in_use) {
+        p.param->set_deferred(false);
+    } else {
+        p.param->restore_memory(stream);
+    }
+}
+
+void claim(ClaimedMemory& memory, const Tensor& tensor, const char* what, const Parameter& owner) {
+    memory.add(tensor.data(), tensor.bytes(), what + (" of '" + owner.name + "'"));
+}
+
+void give_up(ClaimedMemory& memory, const Parameter& p) noexcept {
+    const auto remove = [&](const Tensor& tensor) { memory.remove(tensor.data(), tensor.bytes()); };
+    remove(*p.param);
+    if (p.grad != nullptr) {
+        remove(*p.grad);
+    }
+    if (p.states.has_value()) {
+        p.states->for_each(remove);
+    }
+}
+
+void copy_array(Stream& stream, const ArrayRef& from, const ArrayRef& to, CopyKind kind) {
+    const auto copy = [&](void* target, const void* source, int64_t bytes) {
+        if (target != nullptr && source != nullptr && bytes > 0) {
+            stream.copy(target, source, static_cast<std::size_t>(bytes), kind);
+        }
+    };
+    copy(to.data, from.data, bytes_of(from.dtype(), from.count()));
+    copy(to.scale_inv, from.scale_inv, bytes_of(DType::fp32, from.scale_count()));
+    copy(to.amax, from.amax, bytes_of(DType::fp32, 1));
+}
+
+// Between the device and where the step finds the weight, where that is the host; else nothing. Wait.
+void fetch_weight(Stream& stream, const Parameters& parameters, int32_t index) {
+    if (parameters[index].host_weight != nullptr) {
+        copy_array(stream, parameters.device_weight(index), parameters.weight(index),
+                   CopyKind::device_to_host);
+        stream.sync();
+    }
+}
+void send_weight(Stream& stream, const Parameters& parameters, int32_t index) {
+    if (parameters[index].host_weight != nullptr) {
+        parameters.context().host_stream().sync();
+        copy_array(stream, parameters.weight(index), parameters.device_weight(index),
+                   CopyKind::host_to_device);
+        stream.sync();
+    }
+}
+
+} // namespace
+
+uint64_t Parameter::uid() const {
     system::Fnv64 hash;
-    hash.add((*this)[index].name);
+    hash.add(name);
     return hash.value();
 }
 
 int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& recipe,
                         numerics::RuleId rule, const NewParameter& source) {
-    check_new(recipe, source);
+    if (sharding_ != nullptr) {
+        fail(Code::bad_state,
+             "optimizer: its parameters are shared out among the ranks; '%s' comes too late",
+             source.name.c_str());
+    }
+    check_new(context_->stream().device(), recipe, options_.layout, source);
+    if (names_.contains(source.name)) {
+        fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'",
+             source.name.c_str());
+    }
+    check_apart(memory_, source);
     Parameter made;
     made.name = source.name;
     made.group = group;
@@ -37,17 +108,23 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     try {
         settle_memory(stream, list_.back());
         names_.emplace(source.name, index);
-        claim_memory(index);
+        Parameter& added = list_.back();
+        if (was_deferred && added.grad != nullptr &&
+            added.layout.grad.lifetime == Lifetime::in_use) {
+            stream.sync(); // it was just zeroed
+            added.grad->drop_memory();
+        }
+        claim(memory_, *added.param, "weight", added);
+        if (added.grad != nullptr) {
+            claim(memory_, *added.grad, "gradient", added);
+        }
         if (options_.layout.stage < 0) {
             make_states(stream, index);
         }
-        if (was_deferred && list_.back().layout.grad.lifetime == Lifetime::in_use &&
-            list_.back().grad != nullptr) {
-            stream.sync(); // it was just zeroed
-            list_.back().grad->drop_memory();
-        }
     } catch (...) {
-        forget_last();
+        give_up(memory_, list_.back());
+        names_.erase(source.name);
+        list_.pop_back();
         if (was_deferred) {
             source.param->drop_memory();
             source.param->set_deferred(true);
@@ -57,41 +134,17 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     return index;
 }
 
-void Parameters::settle_memory(Stream& stream, Parameter& p) const {
-    if (!p.param->is_deferred()) {
-        return;
-    }
-    p.has_values = p.init_fp32 != nullptr;
-    if (p.layout.weight.lifetime == Lifetime::in_use) {
-        p.param->set_deferred(false);
-    } else {
-        p.param->restore_memory(stream);
-    }
-}
-
-void Parameters::claim_memory(int32_t index) {
-    const Parameter& p = list_[static_cast<std::size_t>(index)];
-    memory_.add(p.param->data(), p.param->bytes(), {index, false});
-    if (p.grad != nullptr) {
-        memory_.add(p.grad->data(), p.grad->bytes(), {index, true});
-    }
-}
-
-void Parameters::forget_last() noexcept {
-    const Parameter& p = list_.back();
-    names_.erase(p.name);
-    memory_.remove(p.param->data(), p.param->bytes());
-    if (p.grad != nullptr) {
-        memory_.remove(p.grad->data(), p.grad->bytes());
-    }
-    if (p.states.has_value()) {
-        p.states->for_each(
-            [this](const Tensor& state) { state_memory_.remove(state.data(), state.bytes()); });
-    }
-    list_.pop_back();
-}
-
+// Claims of memory that was given back would meet what came to lie there.
 void Parameters::make_states(Stream& stream) {
+    memory_ = {};
+    for (const Parameter& p : list_) {
+        if (p.layout.weight.lifetime == Lifetime::always) {
+            claim(memory_, *p.param, "weight", p);
+        }
+        if (p.grad != nullptr && p.layout.grad.lifetime == Lifetime::always) {
+            claim(memory_, *p.grad, "gradient", p);
+        }
+    }
     for (int32_t i = 0; i < count(); ++i) {
         make_states(stream, i);
     }
@@ -112,9 +165,7 @@ void Parameters::make_states(Stream& stream, int32_t index) {
             p.host_weight = make_tensor(context_, place, device_weight(index).format, shape);
         }
         p.states.emplace(context_, place, p.layout.formats, shape);
-        p.states->for_each([this, index](const Tensor& state) {
-            state_memory_.add(state.data(), state.bytes(), index);
-        });
+        p.states->for_each([&](const Tensor& state) { claim(memory_, state, "states", p); });
         check_segment(segment(index), p.name.c_str(), p.layout.formats.rule);
         initialize(stream, index);
     }
@@ -124,7 +175,7 @@ void Parameters::make_states(Stream& stream, int32_t index) {
 void Parameters::initialize(Stream& stream, int32_t index) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     if (p.init_fp32 == nullptr) {
-        fetch_weight(stream, index);
+        fetch_weight(stream, *this, index);
         p.states->initialize(state_stream(stream), weight(index), nullptr);
         return;
     }
@@ -147,7 +198,7 @@ void Parameters::write_exact(Stream& stream, int32_t index, TensorRef exact, Val
     }
     if (p.states.has_value()) {
         p.states->initialize(owner, weight(index), &exact);
-        send_weight(stream, index);
+        send_weight(stream, *this, index);
     } else {
         quant::convert(owner, plain_array(exact), weight(index));
     }
@@ -157,48 +208,6 @@ void Parameters::write_exact(Stream& stream, int32_t index, TensorRef exact, Val
 void Parameters::mark_values(std::span<const int32_t> indices, bool have_values) noexcept {
     for (const int32_t index : indices) {
         list_[static_cast<std::size_t>(index)].has_values = have_values;
-    }
-}
-
-void Parameters::check_have_values() const {
-    for (const Parameter& p : list_) {
-        if (!p.has_values) {
-            fail(
-                Code::bad_state,
-                "optimizer: '%s' has no values yet: it was deferred, or giving it some failed; see "
-                "mp_optimizer_init_params, mp_optimizer_load_params and mp_optimizer_fill_params",
-                p.name.c_str());
-        }
-    }
-}
-
-namespace {
-
-void copy_array(Stream& stream, const ArrayRef& from, const ArrayRef& to, CopyKind kind) {
-    const auto copy = [&](void* target, const void* source, int64_t bytes) {
-        if (target != nullptr && source != nullptr && bytes > 0) {
-            stream.copy(target, source, static_cast<std::size_t>(bytes), kind);
-        }
-    };
-    copy(to.data, from.data, bytes_of(from.dtype(), from.count()));
-    copy(to.scale_inv, from.scale_inv, bytes_of(DType::fp32, from.scale_count()));
-    copy(to.amax, from.amax, bytes_of(DType::fp32, 1));
-}
-
-} // namespace
-
-void Parameters::fetch_weight(Stream& stream, int32_t index) const {
-    if (list_[static_cast<std::size_t>(index)].host_weight != nullptr) {
-        copy_array(stream, device_weight(index), weight(index), CopyKind::device_to_host);
-        stream.sync();
-    }
-}
-
-void Parameters::send_weight(Stream& stream, int32_t index) const {
-    if (list_[static_cast<std::size_t>(index)].host_weight != nullptr) {
-        context_->host_stream().sync();
-        copy_array(stream, weight(index), device_weight(index), CopyKind::host_to_device);
-        stream.sync();
     }
 }
 
@@ -215,7 +224,7 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
         if (sharding_ != nullptr) {
             sharding_->weights().update_own(stream, i);
         }
-        fetch_weight(stream, i);
+        fetch_weight(stream, *this, i);
         if (p.states.has_value()) {
             p.states->sync_master(state_stream(stream), weight(i));
         }
@@ -251,21 +260,12 @@ UpdateSegment Parameters::segment(int32_t index) const {
     UpdateSegment s;
     s.count = param.count();
     s.first = slice(index).start;
-    s.uid = uid(index);
+    s.uid = p.uid();
     s.group = p.group;
     s.param = {param.data, param.scale_inv, param.dtype(), Coding::plain};
     s.grad = {grad.data, grad.scale_inv, grad.dtype(), Coding::plain};
     p.states->fill(s);
     return s;
-}
-
-void Parameters::zero_grad(Stream& stream) const {
-    for (const Parameter& parameter : list_) {
-        if (parameter.grad != nullptr && parameter.grad->count() > 0 &&
-            parameter.grad->has_memory()) {
-            stream.zero(parameter.grad->data(), parameter.grad->bytes());
-        }
-    }
 }
 
 const Parameter& Parameters::operator[](int32_t index) const {
@@ -274,14 +274,6 @@ const Parameter& Parameters::operator[](int32_t index) const {
              count());
     }
     return list_[static_cast<std::size_t>(index)];
-}
-
-void Parameters::write_state(Stream& stream, int32_t index, const std::string& name,
-                             const Tensor& values) {
-    const Parameter& p = (*this)[index];
-    check_values(index, values);
-    write_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
-    send_weight(stream, index);
 }
 
 std::shared_ptr<Tensor> Parameters::state(int32_t index, const std::string& name) const {
@@ -327,17 +319,42 @@ MemoryReport Parameters::memory() const noexcept {
     return report;
 }
 
-void Parameters::read_state(Stream& stream, int32_t index, const std::string& name,
-                            const Tensor& values) const {
-    const Parameter& p = (*this)[index];
-    check_values(index, values);
-    read_values(state_stream(stream), *p.states, weight(index), name, values.ref(), p.name);
+void Parameters::check_number(const Tensor* number, const char* name) const {
+    const std::string* const theirs =
+        number != nullptr ? memory_.find(number->data(), number->bytes()) : nullptr;
+    if (theirs != nullptr) {
+        fail(Code::invalid_argument,
+             "optimizer: %s overlaps the %s in memory; it needs memory of its own", name,
+             theirs->c_str());
+    }
 }
 
-StatesPlace Parameters::place(int32_t index) const {
-    const Parameter& p = (*this)[index];
+void Parameters::publish(Stream& stream) {
+    for (int32_t i = 0; i < count(); ++i) {
+        list_[static_cast<std::size_t>(i)].has_values = true;
+        send_weight(stream, *this, i);
+    }
+    if (sharding_ != nullptr) {
+        sharding_->publish(stream); // from the owners' slices
+    }
+}
+
+void check_have_values(const Parameters& parameters) {
+    for (const Parameter& p : parameters) {
+        if (!p.has_values) {
+            fail(
+                Code::bad_state,
+                "optimizer: '%s' has no values yet: it was deferred, or giving it some failed; see "
+                "mp_optimizer_init_params, mp_optimizer_load_params and mp_optimizer_fill_params",
+                p.name.c_str());
+        }
+    }
+}
+
+StatesPlace states_place(const Parameters& parameters, int32_t index) {
+    const Parameter& p = parameters[index];
     const Shape& shape = p.param->shape();
-    const shard::ShardSlice own = slice(index);
+    const shard::ShardSlice own = parameters.slice(index);
     StatesPlace place;
     place.weight = p.layout.kept; // of codes for use: the owner's exact numbers
     place.formats = p.layout.formats;
@@ -346,23 +363,36 @@ StatesPlace Parameters::place(int32_t index) const {
     place.start = own.start;
     place.count = own.count;
     place.is_everywhere = p.layout.states == Placement::whole;
-    place.is_copy = !place.is_everywhere && sharding_->groups().group() > 0;
-    const bool is_on_host = options_.offload && !p.layout.is_frozen;
-    place.stream = is_on_host ? &context_->host_stream() : &context_->stream();
+    place.is_copy = !place.is_everywhere && parameters.sharding()->groups().group() > 0;
+    Stream& device = parameters.context().stream();
+    place.stream = p.layout.is_frozen ? &device : &parameters.state_stream(device);
     place.states = p.states.has_value() ? &*p.states : nullptr;
     if (p.states.has_value() || p.layout.is_frozen) {
-        place.param = weight(index);
+        place.param = parameters.weight(index);
     }
     return place;
 }
 
-void Parameters::publish(Stream& stream) {
-    for (int32_t i = 0; i < count(); ++i) {
-        list_[static_cast<std::size_t>(i)].has_values = true;
-        send_weight(stream, i);
-    }
-    if (sharding_ != nullptr) {
-        sharding_->publish(stream); // from the owners' slices
+void read_state(Stream& stream, const Parameters& parameters, int32_t index,
+                const std::string& name, const Tensor& values) {
+    const Parameter& p = parameters[index];
+    check_values(parameters, index, values);
+    read_values(parameters.state_stream(stream), *p.states, parameters.weight(index), name,
+                values.ref(), p.name);
+}
+
+void write_state(Stream& stream, Parameters& parameters, int32_t index, const std::string& name,
+                 const Tensor& values) {
+    const Parameter& p = parameters[index];
+    check_values(parameters, index, values);
+    write_values(parameters.state_stream(stream), *p.states, parameters.weight(index), name,
+                 values.ref(), p.name);
+    send_weight(stream, parameters, index);
+}
+
+void zero_gradient(Stream& stream, const Parameter& parameter) {
+    if (parameter.grad != nullptr && parameter.grad->count() > 0 && parameter.grad->has_memory()) {
+        stream.zero(parameter.grad->data(), parameter.grad->bytes());
     }
 }
 

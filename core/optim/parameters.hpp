@@ -25,6 +25,9 @@ struct NewParameter {
 };
 
 struct Parameter {
+    // Its identity for random numbers: of its name, so that they do not depend on the order in which parameters were added.
+    [[nodiscard]] uint64_t uid() const;
+
     std::string name;
     int32_t group = 0;
     std::shared_ptr<Tensor> param;
@@ -48,6 +51,9 @@ struct ParameterOptions {
 // Where exact values lie that a parameter is to get: on the host, or on the context's device.
 enum class ValuesOn { host, device };
 
+// What steps write of all parameters, and in words what it is: "weight of 'w'", say.
+using ClaimedMemory = DisjointArrays<std::string>;
+
 class Parameters {
   public:
     Parameters(std::shared_ptr<Context> context, const ParameterOptions& options)
@@ -60,9 +66,6 @@ class Parameters {
     [[nodiscard]] const Parameter& operator[](int32_t index) const; // throws where there is none
     [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
     [[nodiscard]] auto end() const noexcept { return list_.end(); }
-    // Its identity for random numbers: of its name, so that they do not depend on the order in which parameters were added.
-    [[nodiscard]] uint64_t uid(int32_t index) const;
-
     // Throws where a number that steps read lies in a parameter, its gradient or its states. Null: nothing.
     void check_number(const Tensor* number, const char* name) const;
 
@@ -74,32 +77,26 @@ class Parameters {
 
     // The step's arrays of one parameter. Its gradient is on the device; the others are where the states are.
     [[nodiscard]] UpdateSegment segment(int32_t index) const;
-    // The weights that it is of, on the device, and what the step reads of their gradient.
+    // Its weights where the step finds them, on the device, and what the step reads of their gradient.
+    [[nodiscard]] ArrayRef weight(int32_t index) const;
     [[nodiscard]] ArrayRef device_weight(int32_t index) const;
     [[nodiscard]] ArrayRef gradient(int32_t index) const;
     // After somebody else wrote parameters: master weights follow them, compensations are forgotten. -1: all.
     void sync_master(Stream& stream, int32_t index);
-    void zero_grad(Stream& stream) const;
     // Gives the elements that are here their exact values, in fp32: the weight rounds them, master or compensation keep the
     // rest. Ranks know nothing of it yet. Waits.
     void write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place);
-    // Whether these have values; a step wants them. check_have_values() throws, and names one that has none.
+    // Whether these have values; a step wants them.
     void mark_values(std::span<const int32_t> indices, bool have_values) noexcept;
-    void check_have_values() const;
     // After all states were written from outside: the weights follow.
     void publish(Stream& stream);
 
     // "param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master", and with "_scale_inv" the scale
     // or scales of each; throws where there is none.
     [[nodiscard]] std::shared_ptr<Tensor> state(int32_t index, const std::string& name) const;
-    // The values of a state, see state_values.hpp; `values` is fp32, fp16 or bf16 with the count of the elements whose
-    // states are here. Wait.
-    void read_state(Stream& stream, int32_t index, const std::string& name,
-                    const Tensor& values) const;
-    void write_state(Stream& stream, int32_t index, const std::string& name, const Tensor& values);
     // The elements whose states are here.
     [[nodiscard]] shard::ShardSlice slice(int32_t index) const;
-    [[nodiscard]] StatesPlace place(int32_t index) const;
+    [[nodiscard]] Context& context() const noexcept { return *context_; }
     // Where the states are, and what works on them.
     [[nodiscard]] Stream& state_stream(Stream& stream) const noexcept {
         return options_.offload ? context_->host_stream() : stream;
@@ -107,35 +104,28 @@ class Parameters {
     [[nodiscard]] MemoryReport memory() const noexcept;
 
   private:
-    void check_new(const recipe::Recipe& recipe, const NewParameter& parameter) const;
-    void check_format(const recipe::Recipe& recipe, const NewParameter& parameter) const;
-    // Whose memory a tensor meets: "weight of 'w'", say; empty: nobody's.
-    [[nodiscard]] std::string holder_of(const Tensor& tensor) const;
-    void check_apart(const NewParameter& parameter) const;
-    void claim_memory(int32_t index);
-    void forget_last() noexcept;
-    void check_values(int32_t index, const Tensor& values) const;
-    // Where the step finds them.
-    [[nodiscard]] ArrayRef weight(int32_t index) const;
-    // Between the two where the step finds them on the host; else nothing. Waits.
-    void fetch_weight(Stream& stream, int32_t index) const;
-    void send_weight(Stream& stream, int32_t index) const;
     void make_states(Stream& stream, int32_t index);
-    // A deferred one gets memory, unless ranks are to cut it.
-    void settle_memory(Stream& stream, Parameter& parameter) const;
     void initialize(Stream& stream, int32_t index);
 
     std::shared_ptr<Context> context_;
     ParameterOptions options_;
     std::vector<Parameter> list_;
     std::unordered_map<std::string, int32_t> names_;
-    struct MemoryOwner {
-        int32_t index;
-        bool is_gradient;
-    };
-    DisjointArrays<MemoryOwner> memory_; // of weights and gradients
-    DisjointArrays<int32_t> state_memory_;
+    ClaimedMemory memory_;
     std::unique_ptr<shard::Sharding> sharding_;
 };
+
+// Throws, and names one that has no values.
+void check_have_values(const Parameters& parameters);
+// What of a parameter goes into a checkpoint, and where it is.
+StatesPlace states_place(const Parameters& parameters, int32_t index);
+// The values of a state, see state_values.hpp; `values` is fp32, fp16 or bf16 with the count of the elements whose states are
+// here. Wait.
+void read_state(Stream& stream, const Parameters& parameters, int32_t index,
+                const std::string& name, const Tensor& values);
+void write_state(Stream& stream, Parameters& parameters, int32_t index, const std::string& name,
+                 const Tensor& values);
+// Sets it to zero where it has memory.
+void zero_gradient(Stream& stream, const Parameter& parameter);
 
 } // namespace mp::optim

@@ -14,7 +14,7 @@ class StepCalls final : public StepParticipant {
     explicit StepCalls(const Parameters& parameters) : parameters_(parameters) {}
 
     void begin(Stream& /*stream*/) override {
-        parameters_.check_have_values();
+        check_have_values(parameters_);
         weights_ = 0;
     }
     void collect(Stream& stream) override {

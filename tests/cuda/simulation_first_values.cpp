@@ -40,7 +40,7 @@ std::vector<std::vector<unsigned char>> values_on(const Backend* accelerator, co
     });
     Stream& states = optimizer.parameters().state_stream(stream);
     const Tensor exact(context, states, DType::fp32, mp::Shape{{kCount}, 1});
-    optimizer.parameters().read_state(stream, 0, "fp32_param", exact);
+    read_state(stream, optimizer.parameters(), 0, "fp32_param", exact);
     return {bytes_of(stream, *parameter.param), bytes_of(states, exact)};
 }
 
