@@ -185,11 +185,17 @@ mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler*
 
 mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
     return boundary([&] {
-        const optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        Stream& stream = stream_of(queue, *object.context());
-        for (const optim::Parameter& parameter : object.parameters()) {
-            zero_gradient(stream, parameter);
-        }
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        object.tables().zero_grad(stream_of(queue, *object.context()));
+    });
+}
+
+mp_status mp_optimizer_mark_unused(mp_optimizer* optimizer, mp_queue* queue, const int32_t* indices,
+                                   int32_t count) {
+    return boundary([&] {
+        optim::Optimizer& object = *object_of(optimizer, "optimizer");
+        object.tables().mark_unused(stream_of(queue, *object.context()),
+                                    list_of(indices, count, "indices", "count"));
     });
 }
 

@@ -66,11 +66,11 @@ OptimizerCounts saved_counts(Stream& stream, const Optimizer& optimizer) {
     counts.guard = optimizer.guard().read(stream);
     counts.seed = read.seed;
     counts.groups = optimizer.groups().hyper();
-    counts.group_steps = read.groups;
+    counts.group_steps = read.steps.groups;
     for (const Parameter& parameter : optimizer.parameters()) {
         counts.param_groups.push_back(parameter.group);
     }
-    counts.param_steps = read.parameters;
+    counts.param_steps = read.steps.parameters;
     counts.grad_mus = optimizer.grad_scales().saved();
     return counts;
 }
@@ -90,7 +90,7 @@ RestoredCounts prepare_restore(Stream& stream, const Optimizer& optimizer, Optim
             counts.param_steps.push_back(counts.group_steps[group]);
         }
     }
-    StepTables::Counts steps = {counts.seed, {}, counts.group_steps, counts.param_steps};
+    StepTables::Counts steps = {counts.seed, {}, {counts.group_steps, counts.param_steps}};
     steps.state.step = counts.step;
     steps.state.skipped_steps = counts.skipped_steps;
     steps.state.outlier_steps = counts.outlier_steps;

@@ -208,10 +208,6 @@ void StepMemory::set_hyper(Stream& stream, const std::vector<numerics::GroupHype
     }
 }
 
-void StepMemory::set_groups(Stream& stream, const std::vector<numerics::GroupHyper>& hyper) {
-    set_tables(StepMemory(stream, hyper, read(stream))); // whose state has the same contents
-}
-
 void StepMemory::set_tables(StepMemory&& made) noexcept {
     made.state_ = std::move(state_);
     *this = std::move(made);

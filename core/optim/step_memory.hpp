@@ -61,9 +61,7 @@ class StepMemory {
                const StepCounts& counts);
 
     void set_hyper(Stream& stream, const std::vector<numerics::GroupHyper>& hyper);
-    // As many groups as these from now on; counts stay, and the state its place. Waits.
-    void set_groups(Stream& stream, const std::vector<numerics::GroupHyper>& hyper);
-    // Likewise, with the counts of `made`, whose state is dropped. Needs no memory.
+    // The groups and counts of `made` from now on; its state is dropped, and this one's keeps its place. Needs no memory.
     void set_tables(StepMemory&& made) noexcept;
     [[nodiscard]] StepCounts read(Stream& stream) const;  // waits
     void write(Stream& stream, const StepCounts& counts); // waits
@@ -84,7 +82,7 @@ class StepMemory {
         return &state_.as<numerics::OptimizerState>()->skip;
     }
 
-    // Of each group, in device memory that set_groups() and set_tables() replace.
+    // Of each group, in device memory that set_tables() replaces.
     [[nodiscard]] numerics::GroupScalars* scalars() const noexcept;
 
   private:

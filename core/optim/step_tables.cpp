@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/step_tables.hpp"
 
+#include <algorithm>
+
+#include "system/fnv.hpp"
+
 namespace mp::optim {
 namespace {
 
@@ -24,7 +28,8 @@ std::vector<int32_t> StepTables::enabled() const {
     std::vector<int32_t> enabled;
     for (int32_t i = 0; i < parameters_.count(); ++i) {
         const Parameter& p = parameters_[i];
-        if (groups_.hyper(p.group).enabled && !p.layout.is_frozen) {
+        if (groups_.hyper(p.group).enabled && !p.layout.is_frozen &&
+            !std::binary_search(unused_.begin(), unused_.end(), i)) {
             enabled.push_back(i);
         }
     }
@@ -74,20 +79,73 @@ void StepTables::log_memory() const noexcept {
     });
 }
 
+// Those that are passed over keep their t, so they need rows of their own, and may share one again when they come back.
+void StepTables::plan(Stream& stream) {
+    StepCounts counts = memory_.read(stream);
+    Cohorts next = cohorts_;
+    next.extend(groups_, parameters_, counts.group_steps);
+    if (!unused_.empty() || !left_out_.empty()) {
+        next = Cohorts(parameters_, next.counts(counts.group_steps), unused_, counts.group_steps);
+    }
+    std::vector<int32_t> left_out = unused_;
+    StepMemory tables(stream, next.hyper(groups_), counts);
+    plan_arrays(stream, next);
+    memory_.set_tables(std::move(tables));
+    cohorts_ = std::move(next);
+    left_out_ = std::move(left_out);
+}
+
 void StepTables::begin(Stream& stream) {
+    if (!unused_.empty()) {
+        check(stream.queue().refuse_capture(
+            "optimizer: parameters are marked as unused for this step alone"));
+    }
     ParamGroups::Changes& changes = groups_.changes();
-    if (changes.plan) {
-        std::vector<int64_t> steps = memory_.read(stream).group_steps;
-        Cohorts next = cohorts_;
-        next.extend(groups_, parameters_, steps);
-        plan_arrays(stream, next);
-        memory_.set_groups(stream, next.hyper(groups_));
-        cohorts_ = std::move(next);
-        log_memory();
+    if (changes.plan || unused_ != left_out_) {
+        plan(stream);
+        if (changes.plan) {
+            log_memory();
+        }
     } else if (changes.hyper) {
         memory_.set_hyper(stream, cohorts_.hyper(groups_));
     }
     changes = {false, false};
+}
+
+void StepTables::propose(comm::Agreement& agreement) {
+    system::Fnv64 hash;
+    for (const int32_t i : unused_) {
+        hash.add(i);
+    }
+    shown_.set("none");
+    if (!unused_.empty()) {
+        shown_.set("%zu, the first '%s'", unused_.size(), parameters_[unused_[0]].name.c_str());
+    }
+    agreement.must_equal("the parameters marked as unused", hash.value(), shown_.c_str());
+}
+
+void StepTables::mark_unused(Stream& stream, std::span<const int32_t> parameters) {
+    check(stream.queue().refuse_capture(
+        "optimizer: parameters are marked as unused for one step, not for each replay"));
+    std::vector<int32_t> unused = unused_;
+    for (const int32_t i : parameters) {
+        if (!parameters_[i].layout.is_frozen) {
+            unused.push_back(i);
+        }
+    }
+    std::sort(unused.begin(), unused.end());
+    unused.erase(std::unique(unused.begin(), unused.end()), unused.end());
+    for (const int32_t i : parameters) {
+        zero_gradient(stream, parameters_[i]);
+    }
+    unused_ = std::move(unused);
+}
+
+void StepTables::zero_grad(Stream& stream) {
+    for (const Parameter& parameter : parameters_) {
+        zero_gradient(stream, parameter);
+    }
+    unused_.clear();
 }
 
 numerics::OptimizerState StepTables::read_state(Stream& stream) const {
@@ -108,8 +166,8 @@ int64_t StepTables::group_step(Stream& stream, int32_t group) const {
     if (!cohorts_.knows(group)) {
         return 0; // added since the last step
     }
-    const auto first = static_cast<std::size_t>(cohorts_.first(group));
-    return memory_.read(stream).group_steps[first];
+    const Cohorts::Counts counts = cohorts_.counts(memory_.read(stream).group_steps);
+    return counts.groups[static_cast<std::size_t>(group)];
 }
 
 void StepTables::set_group_step(Stream& stream, int32_t group, int64_t step) {
@@ -131,13 +189,7 @@ StepTables::Counts StepTables::read(Stream& stream) const {
     Cohorts now = cohorts_;
     std::vector<int64_t> steps = read.group_steps;
     now.extend(groups_, parameters_, steps);
-    for (std::size_t g = 0; g < groups_.size(); ++g) {
-        const int32_t first = now.first(static_cast<int32_t>(g));
-        counts.groups.push_back(steps[static_cast<std::size_t>(first)]);
-    }
-    for (int32_t i = 0; i < parameters_.count(); ++i) {
-        counts.parameters.push_back(steps[static_cast<std::size_t>(now.of(i))]);
-    }
+    counts.steps = now.counts(steps);
     return counts;
 }
 
@@ -146,8 +198,7 @@ StepTables::Restored StepTables::prepare_restore(Stream& stream, const Counts& c
     restored.values.state.step = counts.state.step;
     restored.values.state.skipped_steps = counts.state.skipped_steps;
     restored.values.state.outlier_steps = counts.state.outlier_steps;
-    restored.cohorts =
-        Cohorts(parameters_, counts.groups, counts.parameters, restored.values.group_steps);
+    restored.cohorts = Cohorts(parameters_, counts.steps, {}, restored.values.group_steps);
     restored.memory = StepMemory(stream, restored.cohorts.hyper(groups_), restored.values);
     return restored;
 }
@@ -157,6 +208,8 @@ void StepTables::restore(Stream& stream, Restored&& restored) {
     memory_.set_tables(std::move(restored.memory));
     memory_.write(stream, restored.values);
     cohorts_ = std::move(restored.cohorts);
+    unused_.clear();
+    left_out_.clear();
 }
 
 } // namespace mp::optim

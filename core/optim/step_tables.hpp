@@ -19,19 +19,25 @@ class StepTables final : public StepParticipant {
 
     // What changed of groups and parameters since the last one. All that can fail for want of memory is done here.
     void begin(Stream& stream) override;
+    void propose(comm::Agreement& agreement) override;
+    void end(Stream& /*stream*/) noexcept override { unused_.clear(); }
+    // Those that the next step passes over, beside those marked before; their gradients become zero. Not in a capture.
+    void mark_unused(Stream& stream, std::span<const int32_t> parameters);
+    // All gradients, and nothing is marked.
+    void zero_grad(Stream& stream);
     [[nodiscard]] const StepMemory& memory() const noexcept { return memory_; }
     // Of all parameters that are enabled and here, in their order.
     [[nodiscard]] const SegmentPlan& gradients() const noexcept { return arrays_; }
     [[nodiscard]] std::span<StepWork* const> work() const noexcept { return {&work_, 1}; }
     // Of random bits, beside the step.
     [[nodiscard]] uint64_t seed() const noexcept { return seed_; }
-    // The parameters of groups that are on.
+    // The parameters that the next step is of.
     [[nodiscard]] std::vector<int32_t> enabled() const;
 
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
     void set_step(Stream& stream, int64_t step); // t of all parameters too; waits
-    // t of one group: the steps that the parameters it began with took part in. Those that came later have their own, until
-    // it is set.
+    // t of one group: the most steps that any of its parameters took part in. Those that took part in fewer have their own,
+    // until it is set.
     [[nodiscard]] int64_t group_step(Stream& stream, int32_t group) const; // waits
     void set_group_step(Stream& stream, int32_t group, int64_t step);      // waits
 
@@ -39,8 +45,7 @@ class StepTables final : public StepParticipant {
     struct Counts {
         uint64_t seed = 0;
         numerics::OptimizerState state;
-        std::vector<int64_t> groups;
-        std::vector<int64_t> parameters;
+        Cohorts::Counts steps;
     };
     [[nodiscard]] Counts read(Stream& stream) const; // waits
     // What restore() writes, made beforehand so that it needs no memory.
@@ -54,6 +59,7 @@ class StepTables final : public StepParticipant {
     void restore(Stream& stream, Restored&& restored);                                  // waits
 
   private:
+    void plan(Stream& stream);
     void plan_arrays(Stream& stream, const Cohorts& cohorts);
     void log_memory() const noexcept;
 
@@ -61,9 +67,12 @@ class StepTables final : public StepParticipant {
     ParamGroups& groups_;
     const Parameters& parameters_;
     uint64_t seed_;
-    Cohorts cohorts_; // the rows of memory_
+    std::vector<int32_t> unused_;   // in the next step, sorted; none is frozen
+    std::vector<int32_t> left_out_; // of cohorts_ and arrays_, likewise
+    Cohorts cohorts_;               // the rows of memory_
     StepMemory memory_;
-    SegmentPlan arrays_; // where states are on the host, of the gradients alone
+    TextLine<300> shown_; // in an agreement
+    SegmentPlan arrays_;  // where states are on the host, of the gradients alone
     SegmentWork on_device_{arrays_};
     std::unique_ptr<StreamedWork> streamed_; // or null
     StepWork* work_;

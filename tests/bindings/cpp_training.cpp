@@ -110,6 +110,10 @@ TEST(Cpp, TheLogOutlivesTheContextObject) {
     optimizer.step();
     EXPECT_EQ(optimizer.stats().found_inf, 1u);
     EXPECT_GT(*lines, before) << "a skipped step is told of";
+    const std::int32_t unused[] = {0};
+    optimizer.mark_unused(unused);
+    optimizer.step();
+    EXPECT_EQ(optimizer.stats().found_inf, 0u);
 }
 
 namespace {

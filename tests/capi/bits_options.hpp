@@ -37,6 +37,7 @@ enum Option : std::size_t {
     kFrozen,
     kDeferred,
     kRules,
+    kUnused,
     kOptionCount
 };
 
@@ -82,6 +83,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"frozen", {"nothing", "the embedding"}},
         {"first values", {"whole", "deferred", "deferred, from one rank"}},
         {"rules", {"none", "a matrix with its first moments in fp32"}},
+        {"without gradients", {"nothing", "some in two steps"}},
     }};
     return table;
 }

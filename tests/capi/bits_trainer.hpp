@@ -48,6 +48,7 @@ class Trainer : public Model {
                 gather();
             }
             backward(step, collected);
+            mark_unused(step);
             check(mp_optimizer_step(optimizer_, queue_, scaler_));
             check(mp_scaler_update(scaler_, queue_));
             if (c_[kLayers] == 0) {
@@ -59,6 +60,17 @@ class Trainer : public Model {
     }
 
   private:
+    // Before the training is saved, and in its last step.
+    [[nodiscard]] bool is_unused(int32_t step, int32_t p) const {
+        return c_[kUnused] != 0 && (step == kSaveAfter - 1 ? p == kEmbedding || p == kScale
+                                                           : step == kSteps - 1 && p == kSecond);
+    }
+    void mark_unused(int32_t step) {
+        for (int32_t p = 0; p < kParamCount; ++p) {
+            check(is_unused(step, p) ? mp_optimizer_mark_unused(optimizer_, queue_, &p, 1)
+                                     : MP_STATUS_OK);
+        }
+    }
     static void add(const std::vector<float>& values, std::vector<float>& to) {
         const OwnArithmetic floats;
         for (std::size_t i = 0; i < to.size(); ++i) {
@@ -195,8 +207,10 @@ class Trainer : public Model {
         backward_layer(micro, 1, dz, dh, grad(kSecond), nullptr);
         const std::vector<float> dfirst = values_of(context_, dh);
         backward_layer(micro, 0, activation(kOut, scaled(dfirst)), dx, first_grad, grad(kBias));
-        add_to_grad(kScale, scale_grad(dfirst, micro.first));
-        if (first_trained() == kEmbedding) {
+        if (!is_unused(step, kScale)) {
+            add_to_grad(kScale, scale_grad(dfirst, micro.first));
+        }
+        if (first_trained() == kEmbedding && !is_unused(step, kEmbedding)) {
             add_to_grad(kEmbedding, embedding_grad(step, micro.slot, values_of(context_, dx),
                                                    values_of(context_, dz)));
         }

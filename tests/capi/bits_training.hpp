@@ -65,7 +65,7 @@ inline void on_ranks(const Configuration& c, Collected& collected,
 inline Configuration first_half(const Configuration& c) {
     Configuration half{};
     for (const Option same :
-         {kRecipe, kOrder, kSlotCount, kWire, kThreads, kSaving, kFrozen, kRules}) {
+         {kRecipe, kOrder, kSlotCount, kWire, kThreads, kSaving, kFrozen, kRules, kUnused}) {
         half[same] = c[same];
     }
     if (c[kTransport] != kNone) {

@@ -71,6 +71,7 @@ Configuration plain_of(const Configuration& c) {
     plain[kSlotCount] = c[kSlotCount];
     plain[kFrozen] = c[kFrozen];
     plain[kRules] = c[kRules];
+    plain[kUnused] = c[kUnused];
     const bool rounds = rounds_gathered(c) && c[kStage] > 0;
     if (c[kTransport] == kNone ||
         (c[kOrder] == MP_COMM_ORDER_RANK && ranks_of(c) == 1 && c[kWire] == 0 && !rounds)) {
@@ -175,7 +176,7 @@ class Matrix {
 
 // ---- a covering set ------------------------------------------------------------------------------
 
-constexpr std::size_t kAllPairs = 210;
+constexpr std::size_t kAllPairs = 400;
 constexpr std::size_t kMostValues = 16;
 constexpr std::size_t kOneOption = kOptionCount * kMostValues;
 using Meetings = std::bitset<kOneOption * kOneOption>; // of two values of two options

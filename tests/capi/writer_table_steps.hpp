@@ -167,6 +167,10 @@ inline void add_optimizers(std::vector<Writer>& all) {
     with("mp_optimizer_step", MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_ZERO_GRAD, true, step);
     with("mp_optimizer_zero_grad", 0, true,
          [](const Place&, mp_optimizer* o) { return mp_optimizer_zero_grad(o, nullptr); });
+    with("mp_optimizer_mark_unused", 0, true, [](const Place&, mp_optimizer* o) {
+        constexpr int32_t kFirst = 0;
+        return mp_optimizer_mark_unused(o, nullptr, &kFirst, 1);
+    });
     with("mp_optimizer_write_state", 0, false, [](const Place& p, mp_optimizer* o) {
         return mp_optimizer_write_state(o, nullptr, 0, "fp32_param", p.numbers_);
     });

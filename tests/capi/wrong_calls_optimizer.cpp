@@ -81,6 +81,7 @@ TEST_F(WrongCallsOptimizer, GroupsAndStates) {
     int32_t index = 0;
     mp_tensor* out = nullptr;
     mp_optimizer* raw = nullptr;
+    const int32_t unused[] = {0, 3};
     const auto create = [&](auto field, auto value) {
         const Desc desc = with(Desc MP_OPTIMIZER_DESC_INIT, field, value);
         return mp_optimizer_create(context, recipe, &desc, &raw);
@@ -98,6 +99,8 @@ TEST_F(WrongCallsOptimizer, GroupsAndStates) {
         {"lr -0.1", mp_optimizer_set_lr(optimizer, 0, -0.1), {"lr"}},
         {"parameter 3", mp_optimizer_get_state(optimizer, 3, "param", &out), {"3"}},
         {"step -1", mp_optimizer_set_step(optimizer, nullptr, -1), {"-1"}},
+        {"unused 3", mp_optimizer_mark_unused(optimizer, nullptr, unused, 2), {"parameter 3"}},
+        {"-1 unused", mp_optimizer_mark_unused(optimizer, nullptr, unused, -1), {"count", "-1"}},
     });
     MP_FAILS(mp_optimizer_get_state(optimizer, 0, "master", &out), MP_STATUS_UNKNOWN_NAME, "master",
              "exp_avg_sq");

@@ -120,7 +120,7 @@ inline void set_optimizer(Bytes& bytes, World& world) {
     mp_optimizer* optimizer = any_optimizer(bytes, world);
     mp_queue* queue = any_queue(bytes, world);
     const int32_t group = any_int(bytes, 2);
-    switch (bytes.below(9)) {
+    switch (bytes.below(10)) {
     case 0:
         (void)MP_CALL(world, local, mp_optimizer_set_lr, optimizer, group, any_double(bytes));
         break;
@@ -148,6 +148,12 @@ inline void set_optimizer(Bytes& bytes, World& world) {
     case 7:
         (void)MP_CALL(world, local, mp_optimizer_sync_master, optimizer, queue, any_int(bytes, 4));
         break;
+    case 8: {
+        const int32_t indices[] = {any_int(bytes, 4), any_int(bytes, 4)};
+        (void)MP_CALL(world, local, mp_optimizer_mark_unused, optimizer, queue, indices,
+                      any_count(bytes, 2));
+        break;
+    }
     default: {
         mp_linear* both[] = {any_linear(bytes, world), any_linear(bytes, world)};
         (void)MP_CALL(world, ranks, mp_optimizer_set_linears, optimizer, both, any_count(bytes, 2));

@@ -179,6 +179,10 @@ contains
             call optimizer%sync_master(-1)
             call optimizer%zero_grad()
             call expect(all(grad == 0), "zero_grad")
+            grad = 1
+            call optimizer%mark_unused([index1])
+            call optimizer%step()
+            call expect(all(grad == 0) .and. optimizer%group_step(0) == 6, "mark_unused")
         end subroutine states
     end subroutine optimizers
 

@@ -128,6 +128,16 @@ step!(o::Optimizer; scaler = nothing, queue = nothing) = check(CAPI.mp_optimizer
 "Set all gradients to zero."
 zero_grad!(o::Optimizer; queue = nothing) = check(CAPI.mp_optimizer_zero_grad(o, queue))
 
+"""
+    mark_unused!(params; queue = nothing)
+
+These parameters had no part in the loss. The next step passes over them: no decay, no change of weight or states.
+"""
+function mark_unused!(params; queue = nothing)
+    o, indices = indices_of(params)
+    check(CAPI.mp_optimizer_mark_unused(o, queue, indices, length(indices)))
+end
+
 "Name the layers whose step ends with the optimizer's, in place of `end_step!`. The optimizer keeps them."
 function set_linears!(o::Optimizer, layers)
     all = collect(Linear, layers)

@@ -49,6 +49,9 @@ set_step!(o, 2^32 + 7)
 @test stats(o).step == 2^32 + 7 && steps(group) == 2^32 + 7
 set_step!(group, 3)
 @test steps(group) == 3
+mark_unused!(parameters(o))
+step!(o)
+@test steps(group) == 3
 @test memory(o).parameter_count == 8
 @test MixedPrec.optimizer_info(o).max_grad_norm == 1.0
 lion = add_group!(o; rule = :lion, state_formats = (exp_avg = "bf16",), maximize = true)

@@ -232,6 +232,10 @@ class Optimizer(FilledOptimizer):
         """Sets all gradients to zero."""
         call("mp_optimizer_zero_grad", self, queue)
 
+    def mark_unused(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
+        """These had no part in the loss: the next step passes over them, as over gradients that are None in PyTorch."""
+        self._on_params("mp_optimizer_mark_unused", params, queue)
+
     @property
     def stats(self) -> OptimizerStats:
         """OptimizerStats of the last step. Waits."""

@@ -102,21 +102,21 @@ class SharedOptimizer(Object):
         """Stages 2 and 3: gives a gradient its memory, of zeros."""
         call("mp_optimizer_acquire_grad", self, queue, self._index(param))
 
-    def _gather(self, function, params, queue):
+    def _on_params(self, function, params, queue):
         indices = int32_array(self._index(param) for param in params)
         call(function, self, queue, indices, len(indices))
 
     def gather_begin(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
         """Stage 3: gives parameters memory and begins to fetch them. Collective."""
-        self._gather("mp_optimizer_gather_begin", params, queue)
+        self._on_params("mp_optimizer_gather_begin", params, queue)
 
     def gather_wait(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
         """Returns when they are whole."""
-        self._gather("mp_optimizer_gather_wait", params, queue)
+        self._on_params("mp_optimizer_gather_wait", params, queue)
 
     def gather_free(self, params: Iterable[int | str], queue: Queue | None = None) -> None:
         """Gives their memory back."""
-        self._gather("mp_optimizer_gather_free", params, queue)
+        self._on_params("mp_optimizer_gather_free", params, queue)
 
     @contextlib.contextmanager
     def gathered(self, params: Iterable[int | str], queue: Queue | None = None) -> Iterator[None]:

@@ -157,6 +157,11 @@ class Optimizers(unittest.TestCase):
         )
         optimizer.zero_grad()
         self.assertEqual(list(self.g), [0] * 4)
+        before = list(self.p)
+        self.g[0] = float("nan")
+        optimizer.mark_unused([0])
+        optimizer.step()
+        self.assertEqual((list(self.p), list(self.g), optimizer.stats.found_inf), (before, [0] * 4, False))
 
     def test_states(self):
         optimizer = self.make("bf16_mixed_dual")

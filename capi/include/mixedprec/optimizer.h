@@ -144,6 +144,25 @@ MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_
  * @since 0.2 */
 MP_API mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue);
 
+/** Says that parameters had no part in this step's loss, as those of an expert that no token came to: what a gradient of None is
+ * in PyTorch. Their gradients are set to zero. The next step passes over them: no decay, no change of their states or weight, no
+ * part in the norm, and t, which their bias correction goes by, stays. It holds for one step, skipped or taken. A step that
+ * fails in or before its agreement keeps it; mp_optimizer_zero_grad and a checkpoint's load end it. Calls before one step add
+ * up. Gradients that are zero and not named here count as such: weights decay, moments shrink. Call it when backward is over,
+ * and add nothing to these gradients before the step is. Ranks that share the optimizer, or hold copies of a parameter
+ * (MP_PARAM_NORM_ELSEWHERE), name the same ones. A step over other parameters than the last one's waits for the device. Enqueues.
+ * @param[in] optimizer  the optimizer
+ * @param[in] queue      NULL: the default queue
+ * @param[in] indices    the parameters' numbers, in any order; frozen ones are passed over in any case
+ * @param[in] count      how many; 0: none
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index, count), and
+ *          then nothing has changed; MP_STATUS_BAD_STATE (the queue's stream is being captured); MP_STATUS_OUT_OF_MEMORY;
+ *          vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_mark_unused(mp_optimizer* optimizer, mp_queue* queue,
+                                          const int32_t* indices, int32_t count);
+
 /** Names the layers whose step ends with the optimizer's: every later mp_optimizer_step that succeeds does for them what
  * mp_linear_end_step does, which then must not be called. Where ranks share the optimizer their amaxes go in the step's own
  * agreement, without a message more: in place of mp_linear_end_step, with the same bits. A skipped step (a gradient that is

@@ -81,8 +81,8 @@ MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* que
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step);
 
-/** t of one group: the steps it took part in, torch's `step` of its parameters. Of those that were added after a step it
- * is ahead: they count their own, which checkpoints keep. Blocks.
+/** t of one group: the most steps that one of its parameters took part in, torch's `step`. Of those that were added after a
+ * step, or marked as unused in one, it is ahead: they count their own, which checkpoints keep. Blocks.
  * @param[in]  optimizer  the optimizer
  * @param[in]  queue      NULL: the default queue
  * @param[in]  group      the group's number

@@ -50,6 +50,10 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
         return call(mp_optimizer_step, queue, scaler);
     }
     result<void> zero_grad(QueueRef queue = {}) { return call(mp_optimizer_zero_grad, queue); }
+    /* These have no gradient in the next step, which passes over them. */
+    result<void> mark_unused(span<const std::int32_t> indices, QueueRef queue = {}) {
+        return on_params(mp_optimizer_mark_unused, indices, queue);
+    }
     /** A step then ends these layers' step too. */
     result<void> set_linears(const std::vector<Linear*>& layers) {
         const auto raw = detail::handles(layers);
@@ -194,13 +198,13 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
         return call(mp_optimizer_acquire_grad, queue, index);
     }
     result<void> gather_begin(span<const std::int32_t> indices, QueueRef queue = {}) {
-        return gather(mp_optimizer_gather_begin, indices, queue);
+        return on_params(mp_optimizer_gather_begin, indices, queue);
     }
     result<void> gather_wait(span<const std::int32_t> indices, QueueRef queue = {}) {
-        return gather(mp_optimizer_gather_wait, indices, queue);
+        return on_params(mp_optimizer_gather_wait, indices, queue);
     }
     result<void> gather_free(span<const std::int32_t> indices, QueueRef queue = {}) {
-        return gather(mp_optimizer_gather_free, indices, queue);
+        return on_params(mp_optimizer_gather_free, indices, queue);
     }
     struct Slice {
         std::int64_t start = 0, count = 0;
@@ -220,7 +224,7 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
 
   private:
     template <class Function>
-    result<void> gather(Function function, span<const std::int32_t> indices, QueueRef queue) {
+    result<void> on_params(Function function, span<const std::int32_t> indices, QueueRef queue) {
         return call(function, queue, indices.data(), detail::count_of<std::int32_t>(indices));
     }
 };

@@ -163,6 +163,15 @@ impl<'a> Optimizer<'a> {
         self.enqueue(false, || unsafe { sys::mp_optimizer_zero_grad(self.raw(), self.place.queue()) })
     }
 
+    /// These parameters have no gradient in the next step, which passes over them.
+    pub fn mark_unused(&mut self, params: &[i32]) -> Result<()> {
+        let count = number(params.len(), "the number of parameters")?;
+        // SAFETY: the handle is alive, the memory under all gradients, and the array is good for the call.
+        self.enqueue(false, || unsafe {
+            sys::mp_optimizer_mark_unused(self.raw(), self.place.queue(), params.as_ptr(), count)
+        })
+    }
+
     /// Names the layers whose step ends with the optimizer's; [`end_step`](crate::end_step) is then not called.
     /// Replaces those named before.
     pub fn set_linears(&mut self, linears: &[&Linear<'a>]) -> Result<()> {

@@ -161,6 +161,9 @@ fn groups() {
     assert_eq!((optimizer.group_step(plain).unwrap(), optimizer.stats().unwrap().step), (9, 9));
     optimizer.zero_grad().unwrap();
     assert_eq!(optimizer.state(index, "grad").unwrap().to_vec::<f32>().unwrap(), [0.0; 32]);
+    optimizer.mark_unused(&[index]).unwrap();
+    optimizer.step(None).unwrap();
+    assert_eq!((optimizer.group_step(plain).unwrap(), optimizer.stats().unwrap().step), (9, 10));
 }
 
 #[test]
