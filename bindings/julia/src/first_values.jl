@@ -13,9 +13,14 @@ elements: the same for any number of ranks.
 function init_params!(rules; seed::Integer = 0, queue = nothing)
     pairs = collect(rules)
     o, indices = indices_of([param for (param, _) in pairs])
-    inits = map(indices, pairs) do index, (_, rule)
-        CAPI.mp_param_init(index = index, kind = choice(INIT_KINDS, rule[1], "kind"), a = rule[2],
-                           b = length(rule) > 2 ? rule[3] : 0.0)
+    inits = try
+        map(indices, pairs) do index, (_, rule)
+            CAPI.mp_param_init(index = index, kind = choice(INIT_KINDS, rule[1], "kind"), a = rule[2],
+                               b = length(rule) > 2 ? rule[3] : 0.0)
+        end
+    catch
+        CAPI.mp_optimizer_init_params(o, queue, seed, C_NULL, 1) # no rules, so that other ranks do not wait
+        rethrow()
     end
     check(CAPI.mp_optimizer_init_params(o, queue, seed, inits, length(inits)))
 end

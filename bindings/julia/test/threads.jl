@@ -67,6 +67,22 @@ function thread_tests()
         result
     end
     @test results[1] isa Vector{Float32} && results[1] == results[2] && results[1][1] ≈ 0.99
+    # First values, where one rank has no files, or a rule that is none.
+    file = joinpath(mktempdir(), "w.safetensors")
+    header = "{\"w\":{\"dtype\":\"F32\",\"shape\":[10],\"data_offsets\":[0,40]}}"
+    write(file, htol(UInt64(sizeof(header))), header, zeros(Float32, 10))
+    results = on_ranks() do rank, comm
+        local o = Optimizer(c, Recipe(c, "fp32"); comm = comm)
+        w = Tensor(c, Float32, 10; deferred = true)
+        p = add_param!(o, "w", w)
+        shard!(o)
+        failures = (kind(() -> load_params!([p], rank == 0 ? "/no/such/file" : file)),
+                    kind(() -> init_params!([p => (rank == 0 ? :normal : :mine, 0.0, 1.0)])))
+        init_params!([p => (:constant, 2.0)])
+        (failures, Array(w))
+    end
+    @test results[1] == ((:io_error, :peer_error), fill(2.0f0, 10))
+    @test results[2] == ((:peer_error, ArgumentError), fill(2.0f0, 10))
     # Exchanges, waited for and in flight, while the collector runs.
     results = on_ranks() do rank, comm
         all = zeros(Int64, 2)

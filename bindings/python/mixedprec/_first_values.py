@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from ctypes import c_float
 from typing import Any, Callable, Iterable, Mapping, TYPE_CHECKING
 
 from . import capi
@@ -32,17 +31,28 @@ class _ModelFile(Object):
 class FilledOptimizer(SharedOptimizer):
     """What an optimizer has besides, for parameters that are new. Collective where ranks share it, after shard()."""
 
+    @contextlib.contextmanager
+    def _or_decline(self, function, *words):
+        # What fails before the library is called must not leave other ranks waiting.
+        try:
+            yield
+        except Exception:
+            with contextlib.suppress(Exception):
+                call(function, self, *words)
+            raise
+
     def init_params(
         self, rules: Mapping[int | str, tuple[str, float] | tuple[str, float, float]], seed: int = 0,
         queue: Queue | None = None,
     ) -> None:
         """Values by rules: {"w": ("normal", mean, deviation), "b": ("uniform", low, high), "scale": ("constant", 1.0)}.
         Random numbers go by seed, name and element, so they are the same for any number of ranks."""
-        inits = (capi.mp_param_init * len(rules))()
-        for init, (param, (kind, *numbers)) in zip(inits, rules.items()):
-            a, b = (*numbers, 0.0)[:2]
-            fields = capi.mp_param_init(index=self._index(param), kind=choice(_KINDS, kind, "kind"), a=a, b=b)
-            ctypes.pointer(init)[0] = fields
+        with self._or_decline("mp_optimizer_init_params", queue, 0, None, 1):
+            inits = (capi.mp_param_init * len(rules))()
+            for init, (param, (kind, *numbers)) in zip(inits, rules.items()):
+                a, b = (*numbers, 0.0)[:2]
+                fields = capi.mp_param_init(index=self._index(param), kind=choice(_KINDS, kind, "kind"), a=a, b=b)
+                ctypes.pointer(init)[0] = fields
         call("mp_optimizer_init_params", self, queue, seed, inits, len(inits))
 
     def load_params(
@@ -50,16 +60,12 @@ class FilledOptimizer(SharedOptimizer):
     ) -> None:
         """The values that a model's safetensors files have, by the parameters' names after `prefix`; None: of all
         parameters. Each rank reads what it has."""
-        indices = int32_array(() if params is None else (self._index(param) for param in params))
-        words = (prefix, None if params is None else indices, len(indices))
-        try:
+        with self._or_decline("mp_optimizer_load_params", queue, None, "", None, 0):
+            indices = int32_array(() if params is None else (self._index(param) for param in params))
             model = _ModelFile(path)
-        except Exception:
-            with contextlib.suppress(Exception):
-                call("mp_optimizer_load_params", self, queue, None, *words)  # so that other ranks do not wait
-            raise
         with model:
-            call("mp_optimizer_load_params", self, queue, model, *words)
+            some = None if params is None else indices
+            call("mp_optimizer_load_params", self, queue, model, prefix, some, len(indices))
 
     def fill_params(
         self,
@@ -74,8 +80,12 @@ class FilledOptimizer(SharedOptimizer):
 
         @as_status
         def write(index, first, count, values, _payload):
-            fill(index, first, memoryview((c_float * count).from_address(ctypes.addressof(values.contents))).cast("B").cast("f"))
+            own = bytearray(4 * count)  # somebody may keep it, so it is not the library's memory
+            fill(index, first, memoryview(own).cast("f"))
+            ctypes.memmove(values, (ctypes.c_char * len(own)).from_buffer(own), len(own))
 
-        indices = int32_array(self._index(param) for param in params)
         function = capi.mp_fill_fn() if fill is None else capi.mp_fill_fn(write)
-        call("mp_optimizer_fill_params", self, queue, indices, len(indices), function, None, -1 if root is None else root)
+        from_rank = -1 if root is None else root
+        with self._or_decline("mp_optimizer_fill_params", queue, None, 1, function, None, from_rank):
+            indices = int32_array(self._index(param) for param in params)
+        call("mp_optimizer_fill_params", self, queue, indices, len(indices), function, None, from_rank)

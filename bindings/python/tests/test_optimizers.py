@@ -10,7 +10,7 @@ import threading
 import unittest
 
 import mixedprec as mp
-from common import context, floats
+from common import context, floats, run
 
 
 class Optimizers(unittest.TestCase):
@@ -22,6 +22,11 @@ class Optimizers(unittest.TestCase):
         optimizer.add_group(**(group or {}))
         optimizer.add_param("p", self.p, self.g)
         return optimizer
+
+    def write_model(self, path, name):
+        header = b'{"' + name + b'":{"dtype":"F32","shape":[10],"data_offsets":[0,40]}}'
+        with open(path, "wb") as file:
+            file.write(len(header).to_bytes(8, "little") + header + floats(*[2] * 10).tobytes())
 
     def test_first_values(self):
         optimizer = mp.Optimizer(mp.Recipe(context, "fp32"))
@@ -46,9 +51,7 @@ class Optimizers(unittest.TestCase):
         self.assertIsInstance(caught.exception.__cause__, ZeroDivisionError)
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "model.safetensors")
-            header = b'{"a.w":{"dtype":"F32","shape":[10],"data_offsets":[0,40]}}'
-            with open(path, "wb") as file:
-                file.write(len(header).to_bytes(8, "little") + header + floats(*[2] * 10).tobytes())
+            self.write_model(path, b"a.w")
             optimizer.load_params(path, "a.")
             self.assertEqual(array.array("f", w.read()), floats(*[2] * 10))
             with self.assertRaisesRegex(mp.UnknownNameError, "'b.w'"):
@@ -56,6 +59,47 @@ class Optimizers(unittest.TestCase):
         for wrong in (("normal", 0.0, -1.0), ("uniform", 1.0, 0.0)):
             with self.assertRaises(mp.InvalidArgumentError):
                 optimizer.init_params({"w": wrong})
+
+    def test_values_that_are_kept(self):
+        optimizer = self.make()
+        kept = []
+
+        def fill(index, first, values):
+            values[:] = floats(1, 2, 3, 4)
+            kept.append(values[2:])
+
+        optimizer.fill_params(["p"], fill)
+        kept[0][0] = 9  # of nobody's any more
+        self.assertEqual(list(self.p), [1, 2, 3, 4])
+
+    def test_first_values_of_ranks_that_fail(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "model.safetensors")
+        self.write_model(path, b"w")
+
+        def rank(comm):
+            optimizer = mp.Optimizer(mp.Recipe(context, "fp32"), comm=comm)
+            optimizer.add_param("w", mp.Tensor(context, (10,), deferred=True))
+            optimizer.shard()
+            first = comm.rank == 0
+            calls = (
+                lambda: optimizer.load_params("/no/such/file" if first else path),
+                lambda: optimizer.init_params({"w": ("normal" if first else "of my own", 0, 1)}),
+                lambda: optimizer.fill_params(["w" if first else "x"], lambda *_: None),
+            )
+            failures = []
+            for each in calls:
+                with self.assertRaises(Exception) as caught:
+                    each()
+                failures.append(type(caught.exception).__name__)
+            optimizer.init_params({"w": ("constant", 1.0)})
+            optimizer.step()
+            return failures
+
+        self.assertEqual(
+            run(2, rank), [["IOFailure", "PeerError", "PeerError"], ["PeerError", "ValueError", "KeyError"]]
+        )
 
     def test_guard_and_history(self):
         optimizer = self.make(check_finite=True)

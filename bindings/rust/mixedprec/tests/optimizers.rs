@@ -46,6 +46,31 @@ fn first_values_by_rules_and_by_a_closure() {
 }
 
 #[test]
+fn first_values_where_one_rank_has_no_files() {
+    let folder = Folder::new();
+    let path = folder.path().join("w.safetensors");
+    let header = br#"{"w":{"dtype":"F32","shape":[10],"data_offsets":[0,40]}}"#;
+    let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 40]].concat();
+    std::fs::write(&path, file).unwrap();
+    let kinds = on_ranks(Comm::threads(&CommOptions::default(), 2).unwrap(), |rank, comm| {
+        let context = Context::builder().threads(1).open().unwrap();
+        let recipe = Recipe::new(&context, "fp32").unwrap();
+        let weight = Tensor::deferred(&context, DType::Fp32, &[10]).unwrap();
+        let mut optimizer =
+            Optimizer::sharded(&recipe, &OptimizerOptions::default(), &comm, &Sharding::stage(1)).unwrap();
+        let group = optimizer.add_group(&GroupOptions::default()).unwrap();
+        let w = optimizer.add_param(group, &Param::new("w", &weight)).unwrap();
+        optimizer.shard().unwrap();
+        let missing = std::path::PathBuf::from("/no/such/file");
+        let failure = kind(optimizer.load_params(if rank == 0 { &missing } else { &path }, "", None));
+        optimizer.init_params(1, &[(w, FirstValues::Constant(2.0))]).unwrap();
+        assert_eq!(weight.to_vec::<f32>().unwrap(), [2.0; 10]);
+        failure
+    });
+    assert_eq!(kinds, [ErrorKind::Io, ErrorKind::Peer]);
+}
+
+#[test]
 fn a_guard_and_a_history_watch_the_steps() {
     let (context, folder) = (context(), Folder::new());
     let path = folder.path().join("steps.json");

@@ -11,21 +11,6 @@ fn options() -> CommOptions {
     CommOptions { deadline: Some(Duration::from_secs(20)), ..Default::default() }
 }
 
-/// Runs a function on each rank, and gives what they gave.
-fn on_ranks<T: Send>(comms: Vec<Comm>, function: impl Fn(usize, Comm) -> T + Sync) -> Vec<T> {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = comms
-            .into_iter()
-            .enumerate()
-            .map(|(rank, comm)| {
-                let function = &function;
-                scope.spawn(move || function(rank, comm))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
 fn exchange(rank: usize, comm: &Comm) {
     let size = comm.size().unwrap();
     assert_eq!(comm.rank().unwrap(), rank);

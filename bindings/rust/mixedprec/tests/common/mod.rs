@@ -10,6 +10,21 @@ pub fn context() -> Context {
     Context::builder().threads(2).open().unwrap()
 }
 
+/// Runs a function on each rank, and gives what they gave.
+pub fn on_ranks<T: Send>(comms: Vec<Comm>, function: impl Fn(usize, Comm) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = comms
+            .into_iter()
+            .enumerate()
+            .map(|(rank, comm)| {
+                let function = &function;
+                scope.spawn(move || function(rank, comm))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 /// Numbers that are no round ones.
 pub fn wave(count: usize, phase: f32) -> Vec<f32> {
     (0..count).map(|i| (i as f32 * 0.7 + phase).sin()).collect()
