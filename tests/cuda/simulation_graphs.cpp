@@ -2,6 +2,7 @@
 // Graphs of layers on the simulated device, through the C ABI as a program uses it: memory that a graph uses stays, what a
 // capture cannot have is refused and leaves it as it was, and the caller's memory is given back when no work uses it.
 #include "../capi/layers.hpp"
+#include "../capi/optimizers.hpp"
 #include "simulated/api.hpp"
 
 using namespace mp_test;
@@ -239,6 +240,30 @@ TEST_P(Graphs, RefuseToWaitInACapture) {
     Graph graph;
     EXPECT_EQ(graph.capture(stream_of(queue_)), cudaSuccess) << "the capture was ended";
     expect_replay(graph);
+}
+
+// A replay would pass over the parameters each time.
+TEST_P(Graphs, RefuseMarksOfOneStepInACapture) {
+    const Optimizer optimizer = make_optimizer_on(nullptr, context_, make_recipe(context_, "fp32"));
+    add_group(optimizer);
+    const Tensor weight = filled(context_, MP_DTYPE_FP32, 4, 4, 1);
+    MP_OK(add_param(optimizer, 0, "w", weight));
+    constexpr int32_t kFirst = 0;
+    for (int i = 0; i < 2; ++i) { // the second time with tables that are without it
+        MP_OK(mp_optimizer_mark_unused(optimizer, queue_, &kFirst, 1));
+        begin();
+        MP_OK(mp_tensor_zero(small_->y, queue_));
+        MP_FAILS(mp_optimizer_mark_unused(optimizer, queue_, &kFirst, 1), MP_STATUS_BAD_STATE,
+                 "not for each replay", "captured into a graph");
+        MP_FAILS(mp_optimizer_step(optimizer, queue_, nullptr), MP_STATUS_BAD_STATE,
+                 "unused for this step alone", "captured into a graph");
+        Graph graph;
+        EXPECT_EQ(graph.capture(stream_of(queue_)), cudaSuccess) << "the capture was ended";
+        const auto before = bytes_of(weight);
+        MP_OK(mp_optimizer_step(optimizer, queue_, nullptr));
+        MP_OK(mp_queue_sync(queue_));
+        EXPECT_EQ(bytes_of(weight), before);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, Graphs,
