@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # From nothing to a trained model: installs what is missing, builds, and trains a small GPT in fp32, bf16_mixed and
-# bf16_pure_kahan side by side. After the installation, under 5 minutes on two cores. Further arguments go to the trainer,
+# bf16_pure_kahan side by side. After the installation, under 5 minutes on two newer cores. Further arguments go to the trainer,
 # and stand for the defaults below.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -13,7 +13,7 @@ defaults=(--layers 3 --dim 192 --batch 12 --steps 220 --lr 2e-3 --temperature 0.
 step "install what is missing (minutes, the first time)" scripts/setup.sh || exit 1
 start=$SECONDS
 step "write the text ($corpus)" scripts/corpus.sh "$corpus" || exit 1
-step "configure and build (2 to 3 minutes on two cores)" build_preset release -DMIXEDPREC_ENABLE_TESTS=OFF \
+step "configure and build (2 to 3 minutes on two newer cores)" build_preset release -DMIXEDPREC_ENABLE_TESTS=OFF \
     -DMIXEDPREC_ENABLE_BENCH=OFF -DMIXEDPREC_ENABLE_TOOLS=ON mixedprec_train || exit 1
 echo "== train in three recipes, one after another (about a minute each on two cores)"
 build/release/tools/train/mixedprec_train --data "$corpus" --compare fp32,bf16_mixed,bf16_pure_kahan "${defaults[@]}" "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds with warnings as errors and runs all fast tests, in 13 minutes on two cores. The rest of the checks:
+# Builds with warnings as errors and runs all fast tests, in 13 minutes on two cores of Zen 5. The rest of the checks:
 # scripts/check.sh. What runs where, and how long: docs/testing.md. Exit code 0 only when all of it passed.
 set -uo pipefail
 . "$(dirname "$0")/lib.sh"
