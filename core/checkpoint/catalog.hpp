@@ -9,6 +9,7 @@
 #include "checkpoint/manifest.hpp"
 #include "process/float_environment.hpp"
 #include "runtime/stream.hpp"
+#include "system/host_bytes.hpp"
 
 namespace mp::checkpoint {
 
@@ -79,7 +80,7 @@ class Snapshot {
 
   private:
     Catalog catalog_;
-    std::vector<std::vector<unsigned char>> memory_;
+    std::vector<system::HostBytes> memory_;
 };
 
 struct Progress {

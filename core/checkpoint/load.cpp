@@ -173,7 +173,7 @@ class Loader {
                          [](const Request& a, const Request& b) { return a.file < b.file; });
         read_files();
         for (std::size_t e = 0; e < catalog_.entries.size(); ++e) {
-            for (const std::vector<unsigned char>& bytes : loaded_.staged_[e]) {
+            for (const system::HostBytes& bytes : loaded_.staged_[e]) {
                 const std::string wrong =
                     wrong_value(catalog_.entries[e], bytes.data(), bytes.size());
                 if (!wrong.empty()) {

@@ -10,6 +10,7 @@
 #include "checkpoint/catalog.hpp"
 #include "checkpoint/ranks.hpp"
 #include "system/file.hpp"
+#include "system/host_bytes.hpp"
 
 namespace mp::checkpoint {
 
@@ -40,8 +41,7 @@ class Loaded {
     // Copies into the slices of the catalog that was read for. Waits.
     void commit(const Catalog& catalog) const;
     // What was read for a slice, for those who convert it.
-    [[nodiscard]] const std::vector<unsigned char>& bytes(std::size_t entry,
-                                                          std::size_t slice) const {
+    [[nodiscard]] const system::HostBytes& bytes(std::size_t entry, std::size_t slice) const {
         return staged_[entry][slice];
     }
 
@@ -50,7 +50,7 @@ class Loaded {
     Manifest manifest_;
     std::string directory_;
     std::string skipped_;
-    std::vector<std::vector<std::vector<unsigned char>>> staged_; // by entry, by slice
+    std::vector<std::vector<system::HostBytes>> staged_; // by entry, by slice
 };
 
 // Collective; waits. Throws on every rank where any found a fault; the live state is not touched.

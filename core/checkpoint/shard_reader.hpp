@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardReader: one file of a checkpoint. Every byte it gives was read into owned memory and checked there against the
-// manifest's checksum of its chunk, so a file that changes meanwhile is found out.
+// ShardReader: one file of a checkpoint. Every byte it gives was checked against the manifest's checksum of its chunk where it
+// was read to, so a file that changes meanwhile is found out.
 #pragma once
 
 #include <functional>
@@ -25,12 +25,16 @@ class ShardReader {
 
     // Where the slice's bytes begin in the file; throws unless the file has it with this type and length.
     [[nodiscard]] int64_t place(const StoredTensor& tensor, const StoredSlice& slice) const;
+    // What it has written when it throws is not to be used. `data` is memory that nobody else writes.
     void read(int64_t offset, void* data, std::size_t bytes);
     // Every chunk, whether asked for or not; reports each one's bytes to `read`.
     void verify_all(const std::function<void(int64_t bytes)>& read = {});
 
   private:
+    // Reads it whole, and checks it there.
+    void read_chunk(int64_t index, unsigned char* to);
     void load_chunk(int64_t index);
+    [[nodiscard]] std::size_t chunk_size(int64_t index) const noexcept;
     void read_header();
 
     system::FileTable& files_;

@@ -118,7 +118,7 @@ class StatefulLinear final : public Stateful {
     }
 
     void prepare(const Loaded& loaded) override {
-        const std::vector<unsigned char>& read = loaded.bytes(index_, 0);
+        const system::HostBytes& read = loaded.bytes(index_, 0);
         layer_.scaling().check_saved(read.data(), read.size());
     }
 

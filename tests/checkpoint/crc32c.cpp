@@ -46,3 +46,20 @@ TEST(Crc32c, InstructionEqualsTableInPiecesOfAnyLength) {
         }
     }
 }
+
+// Long ones are summed in three runs at once.
+TEST(Crc32c, LongRunsEqualTheTable) {
+    std::mt19937_64 random(2);
+    std::vector<unsigned char> bytes(150000);
+    for (unsigned char& byte : bytes) {
+        byte = static_cast<unsigned char>(random());
+    }
+    for (const std::size_t size : {24575, 24576, 24577, 24583, 49151, 49152, 73729, 149999}) {
+        for (const std::size_t begin : {0, 1}) {
+            const uint32_t first = crc32c_by_table(0, bytes.data(), begin);
+            EXPECT_EQ(crc32c(first, bytes.data() + begin, size),
+                      crc32c_by_table(first, bytes.data() + begin, size))
+                << size;
+        }
+    }
+}

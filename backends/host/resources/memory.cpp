@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/resources/memory.hpp"
 
-#include <sys/mman.h>
-
 namespace mp::backends::host {
 
 namespace {
@@ -13,11 +11,7 @@ std::size_t alignment_for(std::size_t bytes) { return bytes >= kHugePage ? kHuge
 
 void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept {
     void* const pointer = memory.take(bytes, alignment_for(bytes));
-    if (pointer != nullptr && bytes >= kHugePage) {
-        // Whole huge pages only, so that no more memory is used than was asked for. Advice: where the
-        // system does not take it everything works, slower.
-        (void)madvise(pointer, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
-    }
+    process::advise_huge_pages(pointer, bytes);
     return pointer;
 }
 

@@ -5,13 +5,13 @@
 #include <cstddef>
 
 #include "device/backend.hpp"
+#include "process/huge_pages.hpp"
 
 namespace mp::backends::host {
 
 inline constexpr std::size_t kCacheLine = 64;
-// From this size on memory comes in huge pages where the system has them: fewer address translations
-// make streaming reads about a tenth faster.
-inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+// From this size on memory comes in huge pages where the system has them.
+using process::kHugePage;
 
 // Null for zero bytes, and when the hook gives nothing.
 void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept;
