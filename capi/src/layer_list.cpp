@@ -27,7 +27,7 @@ mp_linear_stats public_stats(const linear::Linear& layer, recipe::Operand operan
     mp_linear_stats info{};
     info.struct_size = sizeof(info);
     info.operand = static_cast<int32_t>(operand);
-    info.dtype = static_cast<int32_t>(layer.format_of(operand).dtype);
+    info.dtype = static_cast<int32_t>(layer.policy().first(operand).dtype);
     info.elements = state.stats.elements;
     info.saturated = state.stats.saturated;
     info.underflowed = state.stats.underflowed;
@@ -75,7 +75,7 @@ void call_monitor(LinearObject& object, Stream& stream) {
         const linear::OperandState state = object.layer.scaling().read(stream, operand);
         const mp_linear_stats info = public_stats(object.layer, operand, state);
         const std::string advice =
-            linear::advice_for(object.layer.recipe().fp8, operand, state.stats);
+            linear::advice_for(object.layer.policy().recipe().fp8, operand, state.stats);
         {
             const process::CallerFloats floats;
             monitor(payload, name.c_str(), &info, advice.empty() ? nullptr : advice.c_str());

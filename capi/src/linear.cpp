@@ -88,7 +88,7 @@ recipe::Operand mp::capi::operand_of(int32_t number) {
 }
 
 mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std::string& note) {
-    const std::string reason = object->layer.fallback();
+    const std::string reason = object->layer.policy().fallback();
     if (!reason.empty()) { // before the handle: nothing fails after it
         const std::string& name = object->layer.options().name;
         note = name.empty() ? "linear: it" : "linear '" + name + "':";
@@ -100,12 +100,13 @@ mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std
 }
 
 mp_status mp::capi::warn_of_backward(linear::Linear& layer) {
-    if (const char* const what = layer.forgotten_end_step(); what != nullptr) {
+    if (const char* const what = layer.notes().forgotten_end_step(layer.weight().tensor());
+        what != nullptr) {
         return warn(std::string("linear: ") + what +
                     ", and mp_linear_end_step has not ended the step before: its "
                     "scales and cached weights are still those of that step");
     }
-    const std::string note = layer.accumulation_note();
+    const std::string note = layer.notes().accumulation();
     return note.empty() ? MP_STATUS_OK : warn(note);
 }
 
@@ -234,8 +235,9 @@ mp_status mp_linear_get_advice(const mp_linear* linear, int32_t operand, char* b
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const recipe::Operand which = operand_of(operand);
-        copy_text(linear::advice_for(layer.recipe().fp8, which, read_counts(layer, which).stats),
-                  buffer, capacity, needed);
+        copy_text(
+            linear::advice_for(layer.policy().recipe().fp8, which, read_counts(layer, which).stats),
+            buffer, capacity, needed);
     });
 }
 

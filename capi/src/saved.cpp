@@ -115,7 +115,7 @@ mp_status mp_linear_get_saved_bytes(const mp_linear* linear, int64_t rows, size_
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const int64_t sizes[] = {rows, layer.options().in_features};
         (void)checked_shape(2, sizes, DType::fp32, "rows");
-        *required(bytes, "bytes") = layer.saved_bytes(rows);
+        *required(bytes, "bytes") = linear::saved_bytes(layer, rows);
     });
 }
 
@@ -129,7 +129,8 @@ mp_status mp_saved_set_memory(mp_saved* saved, void* memory, size_t bytes) {
                  place.borrows() ? "the caller's own tensor" : "the library's memory");
         }
         check_lent(memory, bytes);
-        const std::size_t kept = holds ? object.linear->layer.saved_bytes(place.rows()) : 0;
+        const std::size_t kept =
+            holds ? linear::saved_bytes(object.linear->layer, place.rows()) : 0;
         if (memory != nullptr && bytes < kept) {
             fail(Code::invalid_argument, "memory has %zu bytes, but %zu are kept", bytes, kept);
         }
@@ -175,7 +176,7 @@ mp_status mp_linear_get_operand_format(const mp_linear* linear, int32_t product,
                                        int32_t* dtype, mp_quant_desc* quant) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
-        const Format& format = layer.format_of(role_of(product), operand_of(operand));
+        const Format& format = layer.policy().resolve(role_of(product), operand_of(operand));
         (void)size_of_struct(quant, "quant");
         *required(dtype, "dtype") = static_cast<int32_t>(format.dtype);
         write_struct(quant,
@@ -188,16 +189,17 @@ mp_status mp_linear_quantize(mp_linear* linear, mp_queue* queue, int32_t product
                              const mp_tensor* source, mp_tensor* codes) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
-        layer.quantize(stream_of(queue, *layer.context()), role_of(product), operand_of(operand),
-                       *object_of(source, "source"), *object_of(codes, "codes"));
+        linear::quantize_operand(stream_of(queue, *layer.context()), layer, role_of(product),
+                                 operand_of(operand), *object_of(source, "source"),
+                                 *object_of(codes, "codes"));
     });
 }
 
 mp_status mp_linear_set_weight_codes(mp_linear* linear, mp_tensor* fprop, mp_tensor* dgrad) {
     return boundary([&] {
         object_of(linear, "linear")
-            ->layer.set_weight_codes(
-                {tensor_or_null(fprop, "fprop"), tensor_or_null(dgrad, "dgrad")});
+            ->layer.weight()
+            .set_codes({tensor_or_null(fprop, "fprop"), tensor_or_null(dgrad, "dgrad")});
     });
 }
 
@@ -206,8 +208,8 @@ mp_status mp_linear_get_weight_codes(const mp_linear* linear, int32_t product, m
         output(out);
         const linear::Linear& layer = object_of(linear, "linear")->layer;
         const recipe::GemmRole role = role_of(product);
-        (void)layer.format_of(role, recipe::Operand::weight);
-        const auto& codes = layer.weight_codes()[static_cast<std::size_t>(role)];
+        (void)layer.policy().resolve(role, recipe::Operand::weight);
+        const auto& codes = layer.weight().codes()[static_cast<std::size_t>(role)];
         if (codes != nullptr) {
             *out = make_handle<mp_tensor>(codes);
         }

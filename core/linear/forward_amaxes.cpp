@@ -173,4 +173,16 @@ void ForwardAmaxes::load(Stream& stream, bool has_backward) {
     has_backward_ = has_backward;
 }
 
+// Rounds to codes that nobody uses, with one scale for all.
+void count_unrounded(Stream& stream, const ScalingState& state, recipe::Operand operand,
+                     const Tensor& tensor) {
+    const DType type = // another than its own: equal codes are taken as they are, uncounted
+        tensor.dtype() == DType::fp8_e5m2 ? DType::fp8_e4m3 : DType::fp8_e5m2;
+    constexpr auto kRule = numerics::ScaleRule::current;
+    const Format format{type, kTensorScale, numerics::scale_policy(kRule, type)};
+    if (tensor.count() > 0) {
+        const ScratchOperand codes(stream, tensor, format, state.tracking_apart(operand));
+    }
+}
+
 } // namespace mp::linear

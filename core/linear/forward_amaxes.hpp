@@ -76,5 +76,8 @@ class ForwardAmaxes {
 void raise_amax(Stream& stream, const float* from, float* to);
 // Codes that somebody else made: their amax enters the delayed scale as if they had been made here.
 void count_codes(Stream& stream, const Tracking& tracking, const Tensor& codes);
+// Counts what no product rounds: operands in high precision, and codes that somebody else made.
+void count_unrounded(Stream& stream, const ScalingState& state, recipe::Operand operand,
+                     const Tensor& tensor);
 
 } // namespace mp::linear

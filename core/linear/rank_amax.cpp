@@ -15,13 +15,23 @@ static_assert(static_cast<int32_t>(recipe::Operand::input) == 0 &&
 
 bool is_training(std::span<Linear* const> layers) {
     return std::any_of(layers.begin(), layers.end(),
-                       [](const Linear* layer) { return layer->has_backward(); });
+                       [](Linear* layer) { return layer->amaxes().has_backward(); });
 }
+
+namespace {
+
+// Whether all its forwards since the last end of a step count at the end of this one. It is one of training where a layer had a
+// backward: then only forwards with one count, but of a frozen layer, which may need none.
+bool counts_forwards(Linear& layer, bool is_training) {
+    return !layer.amaxes().has_backward() && (!is_training || layer.options().frozen);
+}
+
+} // namespace
 
 void settle_amaxes(Stream& stream, std::span<Linear* const> layers) {
     const bool trains = is_training(layers);
     for (Linear* const layer : layers) {
-        layer->settle_amaxes(stream, trains);
+        layer->amaxes().settle(stream, layer->scaling(), counts_forwards(*layer, trains));
     }
 }
 
@@ -53,8 +63,8 @@ void RankAmaxes::read(Stream& stream) {
     }
     const bool trains = is_training(all_);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-        if (layers_[i]->counts_forwards(trains)) {
-            const std::array<uint32_t, 2> forwards = layers_[i]->forward_amaxes(stream);
+        if (counts_forwards(*layers_[i], trains)) {
+            const std::array<uint32_t, 2> forwards = layers_[i]->amaxes().forwards(stream);
             uint32_t* const bits = &bits_[i * kOperands];
             bits[0] = std::max(bits[0], forwards[0]);
             bits[1] = std::max(bits[1], forwards[1]);

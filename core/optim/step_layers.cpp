@@ -43,8 +43,8 @@ uint64_t StepLayers::definition() const {
     for (const std::shared_ptr<linear::Linear>& layer : layers_) {
         hash.add(layer->options().in_features);
         hash.add(layer->options().out_features);
-        hash.add(layer->is_fp8() ? 1 : 0);
-        hash.add(recipe::recipe_to_json(layer->recipe(), ""));
+        hash.add(layer->policy().is_fp8() ? 1 : 0);
+        hash.add(recipe::recipe_to_json(layer->policy().recipe(), ""));
     }
     return hash.value();
 }

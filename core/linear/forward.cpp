@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward half of Linear.
+#include <optional>
+
+#include "linear/checks.hpp"
+#include "linear/linear.hpp"
+
+namespace mp::linear {
+
+using recipe::GemmRole;
+using recipe::Operand;
+
+namespace {
+
+// What no product of a forward rounds.
+void count_unrounded_operands(Stream& stream, const Tensor& x, const WeightOperand& weight,
+                              const recipe::LayerPolicy& policy, const ScalingState& scaling,
+                              bool keeps_input) {
+    const bool is_kept_rounded = keeps_input && is_rounded_to(x, policy.b(GemmRole::wgrad));
+    if (!is_rounded_to(x, policy.a(GemmRole::fprop)) && !is_kept_rounded) {
+        count_unrounded(stream, scaling, Operand::input, x);
+    }
+    const Tensor* const codes = weight.given_codes(GemmRole::fprop);
+    if (codes != nullptr || !is_rounded_to(weight.tensor(), policy.b(GemmRole::fprop))) {
+        count_unrounded(stream, scaling, Operand::weight,
+                        codes != nullptr ? *codes : weight.tensor());
+    }
+}
+
+// Both may be deferred, or sharded and not gathered.
+void require_memory(const Tensor& weight, const Tensor* bias) {
+    weight.require_memory("linear: weight");
+    if (bias != nullptr) {
+        bias->require_memory("linear: bias");
+    }
+}
+
+} // namespace
+
+// Where this forward finds the scale of x, and where what is learned about x goes.
+Tracking Linear::track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep) {
+    if (keep == Keep::again) {
+        return saved->remembered(scaling_.tracking(Operand::input, options_.with_stats));
+    }
+    Tracking tracking =
+        scaling_.tracking(Operand::input, options_.with_stats && keep != Keep::nothing);
+    tracking.amax = amaxes_.of_input(stream, scaling_, saved);
+    count_codes(stream, tracking, x);
+    if (saved != nullptr) {
+        saved->remember_scale(stream, tracking);
+    }
+    return tracking;
+}
+
+void Linear::check_forward(const Stream& stream, const Tensor& x, const Tensor* y,
+                           const Saved* saved, Keep keep) const {
+    MemoryRanges ranges;
+    add_own(stream, ranges);
+    ranges.add("x", MemoryRanges::Use::read, &x);
+    ranges.add("y", MemoryRanges::Use::written, y);
+    if (saved != nullptr && keep != Keep::scale) {
+        saved->memory().add_to(ranges, MemoryRanges::Use::written, policy_->b(GemmRole::wgrad),
+                               x.rows(), x.columns());
+    }
+    ranges.check("linear");
+}
+
+void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
+                     Keep keep) {
+    products_.forget_old();
+    const Device& device = weight_.tensor().device();
+    const int64_t rows = rows_of(*x, options_.in_features, device, "x", true);
+    if (keep == Keep::again) {
+        check_again(saved, *x, rows);
+    }
+    gemm::GemmPlan* product = nullptr;
+    if (y != nullptr) {
+        require_memory(weight_.tensor(), bias_.get());
+        check_rows(*x, "x", rows, *y, "y", rows_of(*y, options_.out_features, device, "y"));
+        product = &products_.plan(GemmRole::fprop, rows, y->dtype(), false);
+    }
+    const Format& format = policy_->a(GemmRole::fprop);
+    const Format& kept = policy_->b(GemmRole::wgrad);
+    if (saved != nullptr && keep != Keep::scale) {
+        saved->make_room(stream, *x, kept, !options_.copy_input);
+    }
+    check_forward(stream, *x, y, saved, keep);
+    const Tracking tracking = track_input(stream, *x, saved, keep);
+    std::optional<ScratchOperand> x_scratch;
+    if (saved != nullptr && keep == Keep::scale) {
+        saved->drop(rows);
+    } else if (saved != nullptr) {
+        if (product != nullptr && is_read_once(*x, kept, format)) {
+            x_scratch.emplace(stream, format, rows, options_.in_features);
+        }
+        saved->keep(stream, x, kept, tracking, !options_.copy_input,
+                    x_scratch ? x_scratch->array() : ArrayRef());
+    }
+    if (product == nullptr) {
+        return;
+    }
+    weight_.forget_uncached();
+    std::optional<ScratchOperand> w_scratch;
+    const bool evaluates = keep == Keep::nothing;
+    const bool counts = options_.with_stats && !evaluates && keep != Keep::again;
+    if (counts) {
+        count_unrounded_operands(stream, *x, weight_, *policy_, scaling_,
+                                 saved != nullptr && keep != Keep::scale);
+    }
+    const ArrayRef w =
+        weight_.view(stream, GemmRole::fprop, w_scratch, {scaling_, amaxes_, counts}, evaluates);
+    // The copy kept for backward serves as the operand too where both products want the same format.
+    const bool shares = saved != nullptr && saved->has_input() && kept == format;
+    if (!shares && !x_scratch) {
+        x_scratch.emplace(stream, *x, format, tracking);
+    }
+    const ArrayRef input = shares ? saved->input(stream) : x_scratch->array();
+    if (!evaluates && !options_.inference) {
+        amaxes_.forward_done(stream, keep == Keep::again ? nullptr : tracking.amax);
+    }
+    product->run(stream, {input.data, w.data, bias_ != nullptr ? bias_->data() : nullptr, nullptr,
+                          y->data(), input.scale_inv, w.scale_inv});
+}
+
+} // namespace mp::linear

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "recipe/layer_policy.hpp"
+
+#include "recipe/layer_rules.hpp"
+
+namespace mp::recipe {
+
+ProductOperands operands_of(GemmRole role) noexcept {
+    switch (role) {
+    case GemmRole::fprop:
+        return {Operand::input, Operand::weight};
+    case GemmRole::dgrad:
+        return {Operand::grad_output, Operand::weight};
+    case GemmRole::wgrad:
+        break;
+    }
+    return {Operand::grad_output, Operand::input};
+}
+
+LayerPolicy::LayerPolicy(const Recipe& recipe, const std::string& name, const LayerSizes& sizes)
+    : recipe_(for_layer(recipe, name)), rules_(fitting_patterns(recipe, name)), sizes_(sizes),
+      high_precision_reason_(reason_for_high_precision(
+          recipe_.fp8, sizes.in_features, sizes.out_features, sizes.is_first_or_last)) {
+    const DType high_precision[] = {recipe_.fprop, recipe_.dgrad, recipe_.wgrad};
+    for (const GemmRole role : {GemmRole::fprop, GemmRole::dgrad, GemmRole::wgrad}) {
+        const auto product = static_cast<std::size_t>(role);
+        const ProductOperands operands = operands_of(role);
+        const bool is_quantized = is_fp8() && recipe::is_fp8(recipe_.fp8, role);
+        const auto choose = [&](Operand operand) {
+            return is_quantized ? operand_format(recipe_.fp8, role, operand)
+                                : Format{high_precision[product], {}, {}};
+        };
+        formats_[product] = {choose(operands.a), choose(operands.b)};
+    }
+}
+
+const Format& LayerPolicy::resolve(GemmRole role, Operand operand) const {
+    const ProductOperands operands = operands_of(role);
+    if (operand != operands.a && operand != operands.b) {
+        fail(Code::invalid_argument, "linear: %s multiplies %s by %s; %s is none of them",
+             role_name(role), operand_name(operands.a), operand_name(operands.b),
+             operand_name(operand));
+    }
+    return operand == operands.a ? a(role) : b(role);
+}
+
+const Format& LayerPolicy::first(Operand operand) const noexcept {
+    switch (operand) {
+    case Operand::input:
+        return a(GemmRole::fprop);
+    case Operand::weight:
+        return b(GemmRole::fprop);
+    case Operand::grad_output:
+        break;
+    }
+    return a(GemmRole::dgrad);
+}
+
+std::string LayerPolicy::fallback() const {
+    const Fp8Policy& policy = recipe_.fp8;
+    const bool fits = sizes_.in_features % policy.multiple_of == 0 &&
+                      sizes_.out_features % policy.multiple_of == 0;
+    return policy.is_used() && !is_fp8() && !fits ? high_precision_reason_ : std::string();
+}
+
+} // namespace mp::recipe
