@@ -22,6 +22,8 @@ inline void write_report(const optim::MemoryReport& report, mp_memory_report* de
     result.compensation_bytes = report.compensation;
     result.total_bytes = report.total();
     result.reduced_grad_bytes = report.reduced_grad;
+    result.offload_bytes = report.offload;
+    result.host_bytes = report.host;
     write_struct(destination, result, "report");
 }
 

@@ -344,7 +344,7 @@ mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue, 
 
 mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_report* report) {
     return boundary(
-        [&] { write_report(object_of(optimizer, "optimizer")->parameters().memory(), report); });
+        [&] { write_report(object_of(optimizer, "optimizer")->tables().held(), report); });
 }
 
 void mp_optimizer_destroy(mp_optimizer* optimizer) { destroy_handle(optimizer); }

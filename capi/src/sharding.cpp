@@ -300,17 +300,18 @@ mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t rule,
     });
 }
 
-mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_planned_tensor* tensors,
-                                 int64_t tensor_count, const mp_sharding_desc* sharding,
-                                 int32_t rank, int32_t ranks, mp_memory_report* memory,
-                                 mp_comm_traffic* traffic) {
+mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_optimizer_desc* desc,
+                                 const mp_planned_tensor* tensors, int64_t tensor_count,
+                                 const mp_sharding_desc* sharding, int32_t rank, int32_t ranks,
+                                 mp_memory_report* memory, mp_comm_traffic* traffic) {
     return boundary([&] {
         const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
         const shard::ShardingOptions options = ::options_of(sharding, source);
+        const bool offload = mp::capi::options_of(desc).offload;
         const std::vector<optim::PlannedTensor> planned = planned_of(tensors, tensor_count);
         // Both are known, and both places are looked at, before one is written.
         const optim::MemoryReport held =
-            optim::planned_memory(source, planned, options, {rank, ranks});
+            optim::planned_memory(source, planned, options, {rank, ranks}, offload);
         const optim::PlannedTraffic sent =
             traffic != nullptr ? optim::planned_traffic(source, planned, options, ranks)
                                : optim::PlannedTraffic{};

@@ -100,6 +100,18 @@ Layout frozen_layout(const LayoutTensor& tensor, const LayoutOptions& options) {
     return layout;
 }
 
+// What ranks that share it add to it.
+void share(Layout& layout, const recipe::Recipe& recipe, const LayoutOptions& options) {
+    // Weights that are gathered rounded, or that are given back between uses, are kept exactly by their owner.
+    const bool is_apart = options.stage == 3 || layout.is_codes ||
+                          (options.stage > 0 && layout.gather != dtype_of(layout.kept));
+    layout.own_weight.format = is_apart ? layout.kept : FormatId::none;
+    layout.states = options.stage > 0 ? Placement::slice : Placement::whole;
+    layout.wire = reduce_wire(options.wire, recipe, layout.formats);
+    layout.sum = comm::is_shared(layout.wire) ? layout.wire.dtype : DType::fp32;
+    layout.is_summed_everywhere = options.stage == 0;
+}
+
 } // namespace
 
 Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
@@ -107,7 +119,6 @@ Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
     if (tensor.is_frozen) {
         return frozen_layout(tensor, options);
     }
-    const bool is_shared = options.stage >= 0;
     Layout layout;
     layout.count = tensor.count;
     layout.kept = kept_format(recipe, tensor.memory, options);
@@ -119,17 +130,13 @@ Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
     layout.weight.lifetime = options.stage == 3 ? Lifetime::in_use : Lifetime::always;
     layout.grad.format = layout.formats.grad;
     layout.grad.lifetime = options.stage >= 2 ? Lifetime::in_use : Lifetime::always;
-    if (!is_shared) {
-        return layout;
+    if (options.stage >= 0) {
+        share(layout, recipe, options);
     }
-    // Weights that are gathered rounded, or that are given back between uses, are kept exactly by their owner.
-    const bool is_apart = options.stage == 3 || layout.is_codes ||
-                          (options.stage > 0 && layout.gather != dtype_of(layout.kept));
-    layout.own_weight.format = is_apart ? layout.kept : FormatId::none;
-    layout.states = options.stage > 0 ? Placement::slice : Placement::whole;
-    layout.wire = reduce_wire(options.wire, recipe, layout.formats);
-    layout.sum = comm::is_shared(layout.wire) ? layout.wire.dtype : DType::fp32;
-    layout.is_summed_everywhere = options.stage == 0;
+    if (options.offload) {
+        layout.states_place = Place::host;
+        layout.host_weight.format = layout.stepped();
+    }
     return layout;
 }
 

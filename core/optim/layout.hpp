@@ -42,6 +42,8 @@ DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector
 
 // Which elements of an array a rank has: all, or those of its slice.
 enum class Placement { whole, slice };
+// Where an array lies: on the context's device, or in host memory.
+enum class Place { device, host };
 // For how long an array has memory: always, or around its use: weights between gather and release, gradients until they leave.
 enum class Lifetime { always, in_use };
 
@@ -58,6 +60,7 @@ struct LayoutArray {
 struct LayoutOptions {
     int32_t stage = -1; // of ZeRO; -1: nobody shares it
     Format wire = comm::wire_format(DType::fp32);
+    bool offload = false; // states and the step are the host's
 };
 
 // A parameter as its layout sees it.
@@ -79,11 +82,19 @@ struct Layout {
     LayoutArray grad;
     StateFormats formats;
     Placement states = Placement::whole; // also of the weight, as a checkpoint has it
-    DType gather = DType::none;          // what its weight is gathered in
-    Format wire;                         // what its gradient is reduced in
+    Place states_place = Place::device;
+    LayoutArray
+        host_weight; // beside states on the host: those elements, which the step writes and the device's follow
+    DType gather = DType::none; // what its weight is gathered in
+    Format wire;                // what its gradient is reduced in
     DType sum = DType::
         none; // what the sums of its slice over ranks are; none: nobody else has a part in them
     bool is_summed_everywhere = false; // sums of all elements too
+
+    // What the step writes on the device: its owner's slice, or the tensor.
+    [[nodiscard]] FormatId stepped() const noexcept {
+        return own_weight.exists() ? own_weight.format : weight.format;
+    }
 };
 
 // What the step keeps a weight in, exactly: what its tensor is, but where that is codes for use, which ranks gather.

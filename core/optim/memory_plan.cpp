@@ -5,6 +5,7 @@
 
 #include "comm/reduce_scatter.hpp"
 #include "numerics/part_sum.hpp"
+#include "optim/staging.hpp"
 #include "recipe/layer_rules.hpp"
 #include "shard/shard_groups.hpp"
 #include "status/status.hpp"
@@ -12,13 +13,18 @@
 namespace mp::optim {
 namespace {
 
-void add_states(MemoryReport& report, const StateFormats& formats, int64_t count) {
+// And what lies with them.
+void add_states(MemoryReport& report, const Layout& tensor, int64_t count) {
+    const int64_t before = report.total();
+    const StateFormats& formats = tensor.formats;
     report.master += format_bytes(formats.master, count);
     const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
     for (int k = 0; k < rule.state_count; ++k) {
         report.of(rule.states[k]) += format_bytes(formats.states[k], count);
     }
     report.compensation += format_bytes(formats.compensation, count);
+    report.offload += tensor.host_weight.bytes(count);
+    report.host += tensor.states_place == Place::host ? report.total() - before : 0;
 }
 
 // What its tensor is.
@@ -64,10 +70,11 @@ Layout layout_of(const recipe::Recipe& recipe, const PlannedTensor& tensor,
 }
 
 std::vector<Layout> plan_all(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
-                             const shard::ShardingOptions& sharding, int32_t ranks) {
+                             const shard::ShardingOptions& sharding, int32_t ranks,
+                             bool offload = false) {
     std::vector<Layout> all;
     all.reserve(tensors.size());
-    const LayoutOptions options = {ranks > 1 ? sharding.stage : -1, sharding.wire};
+    const LayoutOptions options = {ranks > 1 ? sharding.stage : -1, sharding.wire, offload};
     recipe::Recipe own = recipe; // of the group of the tensor before
     const PlannedTensor plain;
     const PlannedTensor* before = &plain;
@@ -85,7 +92,7 @@ std::vector<Layout> plan_all(const recipe::Recipe& recipe, std::span<const Plann
     return all;
 }
 
-// How the tensors are cut: parameter, shard, elements.
+// How the tensors are cut: a slice, of the shard of its rank.
 template <typename Visit>
 void visit_cut(const std::vector<Layout>& tensors, const shard::ShardingOptions& sharding,
                int32_t sharers, const Visit& visit) {
@@ -95,11 +102,62 @@ void visit_cut(const std::vector<Layout>& tensors, const shard::ShardingOptions&
         counts.push_back(tensor.count);
         kinds.push_back(shard::bucket_kind(tensor.wire));
     }
-    shard::visit_slices({sharding.kind, sharers, sharding.bucket_elements}, counts, kinds,
-                        [&](const shard::ShardSlice& slice) {
-                            visit(tensors[static_cast<std::size_t>(slice.parameter)], slice.rank,
-                                  slice.count);
-                        });
+    shard::visit_slices({sharding.kind, sharers, sharding.bucket_elements}, counts, kinds, visit);
+}
+
+const Layout& layout_of(const std::vector<Layout>& tensors, const shard::ShardSlice& slice) {
+    return tensors[static_cast<std::size_t>(slice.parameter)];
+}
+
+// Of these elements of a tensor when they are stepped on the host.
+StagedArray staged(const Layout& tensor, int64_t count) {
+    const bool is_shared = tensor.sum != DType::none;
+    const DType grad = is_shared ? tensor.sum : dtype_of(tensor.grad.format);
+    const bool has_scale = is_shared ? comm::is_shared(tensor.wire) : is_scaled(tensor.grad.format);
+    return {static_cast<std::size_t>(bytes_of(grad, count)),
+            static_cast<std::size_t>(bytes_of(dtype_of(tensor.stepped()), count)),
+            has_scale || is_scaled(tensor.stepped())};
+}
+
+int64_t staging_bytes(std::span<const StagedArray> arrays) {
+    const Staging staging = make_staging(arrays);
+    return static_cast<int64_t>(staging.bytes[0] + staging.bytes[1]);
+}
+
+// By shard: what its rank stages, in the order of the tensors.
+std::vector<int64_t> staging_of_shards(const std::vector<Layout>& tensors,
+                                       const shard::ShardingOptions& sharding, int32_t sharers) {
+    std::vector<std::vector<StagedArray>> arrays(static_cast<std::size_t>(sharers));
+    std::vector<shard::ShardSlice> slices;
+    visit_cut(tensors, sharding, sharers, [&](const shard::ShardSlice& slice) {
+        if (slice.count > 0) {
+            slices.push_back(slice);
+        }
+    });
+    std::sort(slices.begin(), slices.end(),
+              [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
+    for (const shard::ShardSlice& slice : slices) {
+        const Layout& tensor = layout_of(tensors, slice);
+        if (!tensor.is_frozen && tensor.states == Placement::slice) {
+            arrays[static_cast<std::size_t>(slice.rank)].push_back(staged(tensor, slice.count));
+        }
+    }
+    std::vector<int64_t> bytes;
+    for (const std::vector<StagedArray>& of_shard : arrays) {
+        bytes.push_back(staging_bytes(of_shard));
+    }
+    return bytes;
+}
+
+// What every rank stages where all of them step everything.
+int64_t common_staging(const std::vector<Layout>& tensors) {
+    std::vector<StagedArray> arrays;
+    for (const Layout& tensor : tensors) {
+        if (!tensor.is_frozen && tensor.states == Placement::whole) {
+            arrays.push_back(staged(tensor, tensor.count));
+        }
+    }
+    return staging_bytes(arrays);
 }
 
 // What every rank holds of a tensor, whoever owns its elements.
@@ -111,7 +169,7 @@ void add_common(MemoryReport& report, const Layout& tensor) {
         report.reduced_grad += bytes_of(tensor.sum, tensor.count);
     }
     if (tensor.states == Placement::whole) {
-        add_states(report, tensor.formats, tensor.count);
+        add_states(report, tensor, tensor.count);
     }
 }
 
@@ -120,18 +178,19 @@ void add_own(MemoryReport& report, const Layout& tensor, int64_t own) {
     report.weight += tensor.own_weight.bytes(own);
     report.reduced_grad += bytes_of(tensor.sum, shard::with_gap(own));
     if (tensor.states == Placement::slice) {
-        add_states(report, tensor.formats, own);
+        add_states(report, tensor, own);
     }
 }
 
 // The shard that holds most for what it owns, the first of equal ones: all shards at once, in one pass over the slices.
+// `bytes`: what each has beside it.
 int32_t largest_shard(const std::vector<Layout>& tensors, const shard::ShardingOptions& sharding,
-                      int32_t sharers) {
-    std::vector<int64_t> bytes(static_cast<std::size_t>(sharers));
-    visit_cut(tensors, sharding, sharers, [&](const Layout& tensor, int32_t shard, int64_t own) {
+                      std::vector<int64_t> bytes) {
+    const auto sharers = static_cast<int32_t>(bytes.size());
+    visit_cut(tensors, sharding, sharers, [&](const shard::ShardSlice& slice) {
         MemoryReport one;
-        add_own(one, tensor, own);
-        bytes[static_cast<std::size_t>(shard)] += one.total();
+        add_own(one, layout_of(tensors, slice), slice.count);
+        bytes[static_cast<std::size_t>(slice.rank)] += one.total();
     });
     return static_cast<int32_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
@@ -200,27 +259,36 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
 }
 
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
-                            const shard::ShardingOptions& sharding, const RankOf& rank) {
+                            const shard::ShardingOptions& sharding, const RankOf& rank,
+                            bool offload) {
     if (rank.rank < kLargestRank || rank.rank >= rank.ranks) {
         fail(Code::invalid_argument,
              "rank is %d of %d; ranks count from 0, and -1 is the one that holds most", rank.rank,
              rank.ranks);
     }
     shard::check_sharding(sharding, rank.ranks);
-    const std::vector<Layout> planned = plan_all(recipe, tensors, sharding, rank.ranks);
+    const std::vector<Layout> planned = plan_all(recipe, tensors, sharding, rank.ranks, offload);
     MemoryReport report;
     for (const Layout& tensor : planned) {
         add_common(report, tensor);
     }
+    const int64_t staging = offload ? common_staging(planned) : 0;
+    report.offload += staging;
+    report.host += staging;
     if (rank.ranks == 1) {
         return report; // nobody shares it
     }
     const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : rank.ranks;
+    const std::vector<int64_t> staged =
+        offload ? staging_of_shards(planned, sharding, sharers)
+                : std::vector<int64_t>(static_cast<std::size_t>(sharers));
     const int32_t mine =
-        rank.rank == kLargestRank ? largest_shard(planned, sharding, sharers) : rank.rank % sharers;
-    visit_cut(planned, sharding, sharers, [&](const Layout& tensor, int32_t shard, int64_t own) {
-        if (shard == mine) {
-            add_own(report, tensor, own);
+        rank.rank == kLargestRank ? largest_shard(planned, sharding, staged) : rank.rank % sharers;
+    report.offload += staged[static_cast<std::size_t>(mine)];
+    report.host += staged[static_cast<std::size_t>(mine)];
+    visit_cut(planned, sharding, sharers, [&](const shard::ShardSlice& slice) {
+        if (slice.rank == mine) {
+            add_own(report, layout_of(planned, slice), slice.count);
         }
     });
     if (shares_scales(planned)) { // one for each

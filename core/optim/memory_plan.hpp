@@ -22,6 +22,8 @@ struct MemoryReport {
     int64_t states[numerics::kStateIdCount] = {}; // by StateId
     int64_t compensation = 0;
     int64_t reduced_grad = 0; // sums over ranks
+    int64_t offload = 0; // on the host: what the device's weights follow, and arrays on their way
+    int64_t host = 0;    // of all these, those in host memory beside a device's
 
     [[nodiscard]] int64_t& of(numerics::StateId state) noexcept {
         return states[static_cast<std::size_t>(state)];
@@ -33,7 +35,7 @@ struct MemoryReport {
         return std::accumulate(std::begin(states), std::end(states), int64_t{0});
     }
     [[nodiscard]] int64_t total() const noexcept {
-        return weight + master + grad + of_states() + compensation + reduced_grad;
+        return weight + master + grad + of_states() + compensation + reduced_grad + offload;
     }
 };
 
@@ -64,8 +66,11 @@ struct RankOf {
     int32_t rank = 0;
     int32_t ranks = 1;
 };
+// With `offload`, states are the host's, and the buckets by which a step over all tensors moves gradients and weights are
+// counted; without ranks, too.
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
-                            const shard::ShardingOptions& sharding, const RankOf& rank);
+                            const shard::ShardingOptions& sharding, const RankOf& rank,
+                            bool offload = false);
 
 // Bytes that a rank sends in a step, the mean over the ranks, without the few of the step's agreement. Weights of stage 3 are
 // gathered twice in a step: for forward and for backward.

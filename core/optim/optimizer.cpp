@@ -11,8 +11,8 @@
 namespace mp::optim {
 namespace {
 
-ParameterOptions parameter_options(const OptimizerOptions& options) {
-    return {{options.is_sharded() ? options.sharding.stage : -1, options.sharding.wire},
+LayoutOptions layout_options(const OptimizerOptions& options) {
+    return {options.is_sharded() ? options.sharding.stage : -1, options.sharding.wire,
             options.offload};
 }
 
@@ -43,8 +43,7 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
 Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                      const OptimizerOptions& options)
     : context_(std::move(context)), recipe_(recipe), options_(checked(recipe, options)),
-      groups_(recipe, context_->stream().device()),
-      parameters_(context_, parameter_options(options)),
+      groups_(recipe, context_->stream().device()), parameters_(context_, layout_options(options)),
       tables_(context_, groups_, parameters_, options.offload, options.seed),
       grad_scales_(parameters_), calls_(parameters_) {}
 

@@ -83,7 +83,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
              "optimizer: its parameters are shared out among the ranks; '%s' comes too late",
              source.name.c_str());
     }
-    check_new(context_->stream().device(), recipe, options_.layout, source);
+    check_new(context_->stream().device(), recipe, options_, source);
     if (names_.contains(source.name)) {
         fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'",
              source.name.c_str());
@@ -99,7 +99,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
     const Shape& shape = source.param->shape();
     made.layout = make_layout(
         recipe, {shape.count(), format_of(*source.param), shape.ndim < 2, rule, source.is_frozen},
-        options_.layout);
+        options_);
     made.grad = source.grad != nullptr
                     ? source.grad
                     : make_state(context_, stream, made.layout.grad.format, shape);
@@ -118,7 +118,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
         if (added.grad != nullptr) {
             claim(memory_, *added.grad, "gradient", added);
         }
-        if (options_.layout.stage < 0) {
+        if (options_.stage < 0) {
             make_states(stream, index);
         }
     } catch (...) {
@@ -161,7 +161,7 @@ void Parameters::make_states(Stream& stream, int32_t index) {
         const Shape shape =
             own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
         Stream& place = state_stream(stream);
-        if (options_.offload) {
+        if (p.layout.host_weight.exists()) {
             p.host_weight = make_tensor(context_, place, device_weight(index).format, shape);
         }
         p.states.emplace(context_, place, p.layout.formats, shape);
@@ -312,7 +312,10 @@ MemoryReport Parameters::memory() const noexcept {
             report.weight += sharding_->weights().bytes(i);
         }
         if (p.states.has_value()) {
+            const int64_t before = report.total();
             p.states->add_bytes(report);
+            report.offload += bytes_of(p.host_weight);
+            report.host += p.layout.states_place == Place::host ? report.total() - before : 0;
         }
     }
     report.reduced_grad = sharding_ != nullptr ? sharding_->gradient_bytes() : 0;

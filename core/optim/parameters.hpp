@@ -38,14 +38,8 @@ struct Parameter {
     Layout layout;
     std::optional<ParamStates>
         states; // of the elements that are here; none before shard(), or frozen
-    // Offloaded: those elements of the weight beside their states, which the step writes and the device's follow. Else null.
+    // As layout.host_weight; else null.
     std::shared_ptr<Tensor> host_weight;
-};
-
-// What decides where a parameter's states are.
-struct ParameterOptions {
-    LayoutOptions layout; // where ranks share them, states are made when they are cut
-    bool offload = false; // states and step on the host
 };
 
 // Where exact values lie that a parameter is to get: on the host, or on the context's device.
@@ -56,7 +50,8 @@ using ClaimedMemory = DisjointArrays<std::string>;
 
 class Parameters {
   public:
-    Parameters(std::shared_ptr<Context> context, const ParameterOptions& options)
+    // Where ranks share them, states are made when they are cut.
+    Parameters(std::shared_ptr<Context> context, const LayoutOptions& options)
         : context_(std::move(context)), options_(options) {}
 
     // Throws for what cannot be, and then nothing has changed. `recipe` and `rule` are those of the group.
@@ -108,7 +103,7 @@ class Parameters {
     void initialize(Stream& stream, int32_t index);
 
     std::shared_ptr<Context> context_;
-    ParameterOptions options_;
+    LayoutOptions options_;
     std::vector<Parameter> list_;
     std::unordered_map<std::string, int32_t> names_;
     ClaimedMemory memory_;

@@ -58,9 +58,17 @@ void StepTables::plan_arrays(Stream& stream, const Cohorts& cohorts) {
     arrays_ = std::move(arrays);
 }
 
+MemoryReport StepTables::held() const noexcept {
+    MemoryReport report = parameters_.memory();
+    const int64_t staging = streamed_ != nullptr ? streamed_->staging_bytes() : 0;
+    report.offload += staging;
+    report.host += staging;
+    return report;
+}
+
 void StepTables::log_memory() const noexcept {
     context_->log(LogLevel::info, [&] {
-        const MemoryReport held = parameters_.memory();
+        const MemoryReport held = this->held();
         std::string states;
         for (int k = 0; k < numerics::kStateIdCount; ++k) {
             states.append(numerics::kStateSpecs[k].name).append(" ");
@@ -69,12 +77,13 @@ void StepTables::log_memory() const noexcept {
         TextLine<400> line;
         line.set(
             "optimizer: %d parameter(s) of %lld elements; bytes here: weights %lld, masters %lld, "
-            "gradients %lld, %scompensations %lld, sums over ranks %lld%s",
+            "gradients %lld, %scompensations %lld, sums over ranks %lld, offload %lld; of them the "
+            "host's %lld",
             parameters_.count(), static_cast<long long>(held.parameter_count),
             static_cast<long long>(held.weight), static_cast<long long>(held.master),
             static_cast<long long>(held.grad), states.c_str(),
             static_cast<long long>(held.compensation), static_cast<long long>(held.reduced_grad),
-            streamed_ != nullptr ? "; states are the host's" : "");
+            static_cast<long long>(held.offload), static_cast<long long>(held.host));
         return std::string(line.c_str());
     });
 }

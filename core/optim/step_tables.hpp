@@ -33,6 +33,8 @@ class StepTables final : public StepParticipant {
     [[nodiscard]] uint64_t seed() const noexcept { return seed_; }
     // The parameters that the next step is of.
     [[nodiscard]] std::vector<int32_t> enabled() const;
+    // Of everything that a step needs, but these tables.
+    [[nodiscard]] MemoryReport held() const noexcept;
 
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
     void set_step(Stream& stream, int64_t step); // t of all parameters too; waits

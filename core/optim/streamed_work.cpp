@@ -1,41 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/streamed_work.hpp"
 
-#include <algorithm>
 #include <cstring>
 
+#include "optim/staging.hpp"
 #include "runtime/select.hpp"
 
 namespace mp::optim {
 namespace {
 
-// A bucket is closed once it has so many bytes: enough for a copy at full speed, and few enough for the first to arrive and
-// the last to leave quickly.
-constexpr std::size_t kBucketBytes = std::size_t{16} << 20;
-// Arrays in staging memory begin at multiples of this; scales have one of their own.
-constexpr std::size_t kAlignment = 64;
-
-std::size_t aligned(std::size_t bytes) {
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 std::size_t bytes_of_elements(const ArrayRef& array) {
     return static_cast<std::size_t>(bytes_of(array.dtype(), array.count()));
 }
 
-// An array's place in staging memory: its gradient comes there, its new numbers leave from there, and scales likewise.
-std::size_t scales_offset(const StreamedArrays& a) {
-    return aligned(std::max(bytes_of_elements(a.grad), bytes_of_elements(a.param)));
-}
-
-std::size_t staged_bytes(const StreamedArrays& a) {
-    const bool has_scales = a.grad.scale_inv != nullptr || a.param.scale_inv != nullptr;
-    return scales_offset(a) + (has_scales ? kAlignment : 0);
+StagedArray staged(const StreamedArrays& a) {
+    return {bytes_of_elements(a.grad), bytes_of_elements(a.param),
+            a.grad.scale_inv != nullptr || a.param.scale_inv != nullptr};
 }
 
 } // namespace
 
-StreamedWork::Staging::Staging(const Context& context, std::size_t bytes)
+StreamedWork::Pinned::Pinned(const Context& context, std::size_t bytes)
     : buffer_(context.host_stream().shared_device(), bytes) {
     if (bytes > 0) {
         check(context.stream().device().pin(buffer_.data(), bytes));
@@ -43,13 +28,13 @@ StreamedWork::Staging::Staging(const Context& context, std::size_t bytes)
     }
 }
 
-StreamedWork::Staging::~Staging() {
+StreamedWork::Pinned::~Pinned() {
     if (device_ != nullptr) {
         device_->unpin(buffer_.data(), buffer_.bytes());
     }
 }
 
-void StreamedWork::Staging::swap(Staging& other) noexcept {
+void StreamedWork::Pinned::swap(Pinned& other) noexcept {
     std::swap(device_, other.device_);
     std::swap(buffer_, other.buffer_);
 }
@@ -69,7 +54,6 @@ StreamedWork::~StreamedWork() {
 void StreamedWork::plan(std::vector<StreamedArrays> arrays) {
     Plan next; // all that can fail is done before anything changes
     next.arrays = std::move(arrays);
-    next.cut();
     next.place(*context_);
     for (const auto& stream : streams_) {
         stream->sync(); // the old staging memory is no longer in use
@@ -77,44 +61,33 @@ void StreamedWork::plan(std::vector<StreamedArrays> arrays) {
     plan_ = std::move(next);
 }
 
-void StreamedWork::Plan::cut() {
-    std::size_t bytes = 0;
-    for (std::size_t i = 0; i < arrays.size(); ++i) {
-        if (buckets.empty() || bytes >= kBucketBytes) {
-            buckets.emplace_back();
-            bytes = 0;
-        }
-        buckets.back().members.push_back(i);
-        bytes += staged_bytes(arrays[i]);
-    }
-}
-
 // Staging memory for the largest bucket of each kind, and the host's tables of segments.
 void StreamedWork::Plan::place(const Context& context) {
-    std::array<std::size_t, 2> needed = {0, 0};
-    for (std::size_t k = 0; k < buckets.size(); ++k) {
-        std::size_t bytes = 0;
-        for (const std::size_t i : buckets[k].members) {
-            bytes += staged_bytes(arrays[i]);
-        }
-        needed[k % 2] = std::max(needed[k % 2], bytes);
+    std::vector<StagedArray> staged_arrays;
+    staged_arrays.reserve(arrays.size());
+    for (const StreamedArrays& a : arrays) {
+        staged_arrays.push_back(staged(a));
     }
+    Staging cut = make_staging(staged_arrays);
     for (std::size_t side = 0; side < 2; ++side) {
-        staging[side] = Staging(context, needed[side]);
+        staging[side] = Pinned(context, cut.bytes[side]);
     }
-    for (std::size_t k = 0; k < buckets.size(); ++k) {
-        unsigned char* next = staging[k % 2].data();
+    for (std::vector<std::size_t>& members : cut.buckets) {
+        unsigned char* next = staging[buckets.size() % 2].data();
         std::vector<UpdateSegment> segments;
-        for (const std::size_t i : buckets[k].members) {
+        for (const std::size_t i : members) {
             StreamedArrays& a = arrays[i];
             a.segment.grad.data = next;
             if (a.grad.scale_inv != nullptr) {
-                a.segment.grad.scale_inv = reinterpret_cast<float*>(next + scales_offset(a));
+                a.segment.grad.scale_inv =
+                    reinterpret_cast<float*>(next + staged_arrays[i].scales_at());
             }
-            next += staged_bytes(a);
+            next += staged_arrays[i].bytes();
             segments.push_back(a.segment);
         }
-        buckets[k].plan = SegmentPlan(context.host_stream(), std::move(segments));
+        Bucket& bucket = buckets.emplace_back();
+        bucket.members = std::move(members);
+        bucket.plan = SegmentPlan(context.host_stream(), std::move(segments));
     }
 }
 
@@ -162,8 +135,8 @@ void StreamedWork::send(std::size_t bucket) const {
         auto* const staged = static_cast<unsigned char*>(a.segment.grad.data);
         copy(a.segment.param.data, a.param.data, staged, bytes_of_elements(a.param));
         if (a.param.scale_inv != nullptr) {
-            copy(a.segment.param.scale_inv, a.param.scale_inv, staged + scales_offset(a),
-                 sizeof(float));
+            copy(a.segment.param.scale_inv, a.param.scale_inv,
+                 staged + optim::staged(a).scales_at(), sizeof(float));
         }
     }
 }

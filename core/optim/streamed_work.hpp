@@ -27,27 +27,32 @@ class StreamedWork final : public StepWork {
 
     // What the next steps are of. Waits. Where it throws nothing has changed.
     void plan(std::vector<StreamedArrays> arrays);
+    // Of host memory for arrays on their way.
+    [[nodiscard]] int64_t staging_bytes() const noexcept {
+        return static_cast<int64_t>(plan_.staging[0].bytes() + plan_.staging[1].bytes());
+    }
     void choose(Stream& stream, const StepMemory& memory, const StepOptions& options) override;
     void apply(Stream& stream, const StepMemory& memory, const StepOptions& options) override;
 
   private:
     // Host memory that the device can reach by itself, where it knows how.
-    class Staging {
+    class Pinned {
       public:
-        Staging() = default;
-        Staging(const Context& context, std::size_t bytes);
-        ~Staging();
-        Staging(Staging&& other) noexcept { swap(other); }
-        Staging& operator=(Staging&& other) noexcept {
+        Pinned() = default;
+        Pinned(const Context& context, std::size_t bytes);
+        ~Pinned();
+        Pinned(Pinned&& other) noexcept { swap(other); }
+        Pinned& operator=(Pinned&& other) noexcept {
             swap(other);
             return *this;
         }
-        Staging(const Staging&) = delete;
-        Staging& operator=(const Staging&) = delete;
+        Pinned(const Pinned&) = delete;
+        Pinned& operator=(const Pinned&) = delete;
         [[nodiscard]] unsigned char* data() const noexcept { return buffer_.as<unsigned char>(); }
+        [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.bytes(); }
 
       private:
-        void swap(Staging& other) noexcept;
+        void swap(Pinned& other) noexcept;
 
         std::shared_ptr<Device> device_; // null: nothing to unpin
         Buffer buffer_;
@@ -60,11 +65,10 @@ class StreamedWork final : public StepWork {
         const Candidate* chosen = nullptr;
     };
     struct Plan {
-        std::array<Staging, 2> staging;
+        std::array<Pinned, 2> staging;
         std::vector<StreamedArrays> arrays;
         std::vector<Bucket> buckets;
 
-        void cut();
         void place(const Context& context);
     };
 

@@ -252,8 +252,8 @@ TEST(FirstValues, NoRankHoldsTheModel) {
                 mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
                 sharding.stage = 3;
                 mp_memory_report plan = MP_MEMORY_REPORT_INIT;
-                MP_OK(mp_recipe_plan_tensors(model.recipe, tensors, 2, &sharding, rank, kRanks,
-                                             &plan, nullptr));
+                MP_OK(mp_recipe_plan_tensors(model.recipe, nullptr, tensors, 2, &sharding, rank,
+                                             kRanks, &plan, nullptr));
                 EXPECT_EQ(held.total_bytes, plan.total_bytes);
                 int64_t start = 0, count = 0;
                 MP_OK(mp_optimizer_get_slice(model.optimizer, 0, rank, &start, &count));

@@ -119,8 +119,8 @@ TEST(Frozen, RanksSendAndHoldWhatIsPlanned) {
             const mp_sharding_desc sharding = sharding_of(stage);
             mp_memory_report plan = MP_MEMORY_REPORT_INIT;
             mp_comm_traffic traffic = MP_COMM_TRAFFIC_INIT;
-            MP_OK(mp_recipe_plan_tensors(model.recipe, tensors, 2, &sharding, rank, kRanks, &plan,
-                                         &traffic));
+            MP_OK(mp_recipe_plan_tensors(model.recipe, nullptr, tensors, 2, &sharding, rank, kRanks,
+                                         &plan, &traffic));
             const mp_memory_report held = model.memory();
             EXPECT_EQ(held.weight_bytes, plan.weight_bytes);
             EXPECT_EQ(held.grad_bytes, plan.grad_bytes);

@@ -25,7 +25,9 @@ mp_memory_report plan(int32_t layers, int32_t rank, int32_t ranks) {
     }
     const mp_sharding_desc sharding = sharding_of_each();
     mp_memory_report report = MP_MEMORY_REPORT_INIT;
-    EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(recipe, tensors.data(),
+    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+    desc.flags = ranks > 1 ? MP_OPTIMIZER_OFFLOAD : 0U;
+    EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(recipe, &desc, tensors.data(),
                                                  static_cast<int64_t>(tensors.size()), &sharding,
                                                  rank, ranks, &report, nullptr)));
     return report;
@@ -44,18 +46,13 @@ struct Need {
 Need need(int32_t layers, int32_t rank, int64_t workspace) {
     const mp_memory_report report = plan(layers, rank, kRanks);
     const int64_t own = report.master_bytes / 4; // trained elements
-    // What the header says of MP_OPTIMIZER_OFFLOAD that no report counts: a copy of the weights, and buckets of gradients, here a
-    // single one that is not full.
-    const int64_t copy = own * 2;
-    const int64_t bucket = own * 4;
-    EXPECT_LT(bucket, 16 << 20);
     // What has memory in use only, and scratch memory: a piece for the messages of a gather, and a second one, since the gradient
     // that left last stays in the first until the next one leaves.
     const int64_t in_use = kLayerBytes + kGradBytes;
     const int64_t scratch = workspace > 0 ? workspace : 2 * kLayerBytes;
     Need sum;
-    sum.device = report.weight_bytes + report.reduced_grad_bytes + in_use + scratch;
-    sum.host = report.total_bytes - report.weight_bytes - report.reduced_grad_bytes + copy + bucket;
+    sum.device = report.total_bytes - report.host_bytes + in_use + scratch;
+    sum.host = report.host_bytes;
     // On the device and on the host a row and a chunk for each own parameter; the optimizer's numbers.
     sum.tables = 2 * 512 * (own / kAdapter) + 1024;
     return sum;

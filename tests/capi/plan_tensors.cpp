@@ -1,163 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // mp_recipe_plan_tensors: layouts of several kinds, against what live optimizers on ranks hold and send.
 
-#include "optimizers.hpp"
-#include "ranks.hpp"
-#include "support.hpp"
+#include "planned_model.hpp"
 
 using namespace mp_test;
-
-namespace {
-
-struct Kind {
-    int64_t rows, columns; // columns 0: a vector
-    int32_t dtype;         // as in mp_planned_tensor
-    int32_t group;
-};
-// Larger than a bucket, small, empty; kept in fp32; of a group with formats and a rule of its own.
-const std::vector<Kind> kPlain = {
-    {300, 256, MP_DTYPE_NONE, 0}, {256, 0, MP_DTYPE_FP32, 0}, {0, 0, MP_DTYPE_NONE, 0},
-    {64, 128, MP_DTYPE_NONE, 1},  {7, 0, MP_DTYPE_FP32, 2},   {129, 64, MP_DTYPE_NONE, 2},
-};
-
-std::vector<mp_planned_tensor> planned(const std::vector<Kind>& kinds) {
-    std::vector<mp_planned_tensor> tensors;
-    for (const Kind& kind : kinds) {
-        mp_planned_tensor tensor = MP_PLANNED_TENSOR_INIT;
-        const bool is_as_by_default = (kind.columns == 0) == (kind.dtype == MP_DTYPE_FP32);
-        tensor.ndim = is_as_by_default ? 0 : kind.columns == 0 ? 1 : 2;
-        tensor.count = kind.rows * (kind.columns == 0 ? 1 : kind.columns);
-        tensor.weight_dtype = kind.dtype;
-        tensor.rule = kind.group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
-        tensor.state_formats[0] = kind.group == 1 ? "fp32" : nullptr;
-        tensor.state_formats[1] = kind.group == 1 ? "fp32" : nullptr;
-        tensors.push_back(tensor);
-    }
-    return tensors;
-}
-
-Tensor weight_of(mp_context* context, mp_recipe* recipe, const Kind& kind) {
-    const std::vector<int64_t> shape = kind.columns == 0
-                                           ? std::vector<int64_t>{kind.rows}
-                                           : std::vector<int64_t>{kind.rows, kind.columns};
-    const auto count = static_cast<std::size_t>(kind.rows * (kind.columns == 0 ? 1 : kind.columns));
-    const std::vector<float> values = numbers(count, 7);
-    if (kind.dtype == MP_DTYPE_FP32) {
-        return make_tensor(context, MP_DTYPE_FP32, shape, values);
-    }
-    mp_tensor* made = nullptr;
-    EXPECT_TRUE(succeeded(
-        kind.dtype == MP_DTYPE_NONE
-            ? mp_recipe_create_weight(context, recipe, static_cast<int32_t>(shape.size()),
-                                      shape.data(), values.data(), &made)
-            : mp_recipe_create_weight_codes(context, recipe, static_cast<int32_t>(shape.size()),
-                                            shape.data(), values.data(), &made)));
-    return Tensor(made);
-}
-
-struct Live {
-    Context context = make_context(1);
-    Recipe recipe;
-    Optimizer optimizer;
-    std::vector<Tensor> weights;
-    std::vector<mp_planned_tensor> plans;
-
-    Live(const char* name, const std::vector<Kind>& kinds, mp_comm* comm,
-         const mp_sharding_desc& sharding)
-        : recipe(make_recipe(context, name)), plans(planned(kinds)) {
-        optimizer = make_optimizer_on(comm, context, recipe, nullptr, &sharding);
-        for (int32_t group = 0; group < 3; ++group) {
-            mp_param_group_desc desc = MP_PARAM_GROUP_DESC_INIT;
-            desc.rule = group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
-            desc.state_formats[0] = group == 1 ? "fp32" : nullptr;
-            desc.state_formats[1] = group == 1 ? "fp32" : nullptr;
-            EXPECT_TRUE(done(mp_optimizer_add_group(optimizer, &desc, nullptr)));
-        }
-        for (std::size_t i = 0; i < kinds.size(); ++i) {
-            weights.push_back(weight_of(context, recipe, kinds[i]));
-            const std::string param_name = 'p' + std::to_string(i);
-            EXPECT_TRUE(succeeded(
-                add_param(optimizer, kinds[i].group, param_name.c_str(), weights.back())));
-        }
-    }
-    [[nodiscard]] mp_memory_report held() const {
-        mp_memory_report report = MP_MEMORY_REPORT_INIT;
-        EXPECT_TRUE(succeeded(mp_optimizer_get_memory(optimizer, &report)));
-        return report;
-    }
-    mp_status plan(const mp_sharding_desc* sharding, int32_t rank, int32_t ranks,
-                   mp_memory_report* memory, mp_comm_traffic* traffic) const {
-        return mp_recipe_plan_tensors(recipe, plans.data(), static_cast<int64_t>(plans.size()),
-                                      sharding, rank, ranks, memory, traffic);
-    }
-};
-
-void expect_equal(const mp_memory_report& planned, const mp_memory_report& held,
-                  const std::string& where) {
-    EXPECT_EQ(planned.parameter_count, held.parameter_count) << where;
-    EXPECT_EQ(planned.weight_bytes, held.weight_bytes) << where;
-    EXPECT_EQ(planned.master_bytes, held.master_bytes) << where;
-    EXPECT_EQ(planned.grad_bytes, held.grad_bytes) << where;
-    EXPECT_EQ(planned.state_bytes[MP_STATE_EXP_AVG], held.state_bytes[MP_STATE_EXP_AVG]) << where;
-    EXPECT_EQ(planned.state_bytes[MP_STATE_EXP_AVG_SQ], held.state_bytes[MP_STATE_EXP_AVG_SQ])
-        << where;
-    EXPECT_EQ(planned.compensation_bytes, held.compensation_bytes) << where;
-    EXPECT_EQ(planned.reduced_grad_bytes, held.reduced_grad_bytes) << where;
-    EXPECT_EQ(planned.total_bytes, held.total_bytes) << where;
-}
-
-struct Case {
-    const char* recipe;
-    std::vector<Kind> kinds;
-    int32_t kind;
-};
-std::vector<Case> all_cases() {
-    std::vector<Case> cases;
-    for (const char* name : {"fp32", "bf16_mixed", "bf16_mixed_dual", "bf16_pure_kahan",
-                             "bf16_pure_remainder", "fp16_mixed"}) {
-        cases.push_back({name, kPlain, MP_SHARD_FLAT});
-        cases.push_back({name, kPlain, MP_SHARD_PER_PARAMETER});
-    }
-    for (const char* name : {"msamp_o1", "msamp_o2", "msamp_o3"}) {
-        std::vector<Kind> kinds = kPlain;
-        for (Kind& kind : kinds) {
-            kind.group = 0; // formats with a scale belong to AdamW's
-        }
-        cases.push_back({name, kinds, MP_SHARD_GREEDY});
-    }
-    // Vectors in the recipe's type, and a matrix kept in fp32, which here are the same type.
-    std::vector<Kind> mixed = kPlain;
-    mixed.push_back({20000, 0, MP_DTYPE_NONE, 0});
-    mixed.push_back({50, 40, MP_DTYPE_FP32, 1});
-    for (const char* name : {"fp32", "bf16_mixed", "fp8_delayed"}) {
-        cases.push_back({name, mixed, MP_SHARD_FLAT});
-    }
-    std::vector<Kind> codes = kPlain;
-    codes[0].dtype = MP_DTYPE_FP8_E4M3;
-    cases.push_back({"bf16_with_fp8_mixed", codes, MP_SHARD_FLAT});
-    return cases;
-}
-
-// Gradients that say they are ready, and a step, on every rank.
-void train_step(const Live& live, int32_t stage) {
-    const auto count = static_cast<int32_t>(live.weights.size());
-    std::vector<int32_t> all(static_cast<std::size_t>(count));
-    for (int32_t i = 0; i < count; ++i) {
-        all[static_cast<std::size_t>(i)] = i;
-    }
-    for (int pass = 0; pass < (stage == 3 ? 2 : 0); ++pass) { // forward, backward
-        MP_OK(mp_optimizer_gather_begin(live.optimizer, nullptr, all.data(), count));
-        MP_OK(mp_optimizer_gather_wait(live.optimizer, nullptr, all.data(), count));
-        MP_OK(mp_optimizer_gather_free(live.optimizer, nullptr, all.data(), count));
-    }
-    for (int32_t i = count; i-- > 0;) {
-        MP_OK(mp_optimizer_acquire_grad(live.optimizer, nullptr, i));
-        MP_OK(mp_optimizer_grad_ready(live.optimizer, nullptr, i));
-    }
-    MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
-}
-
-} // namespace
 
 TEST(PlanTensors, AreWhatALiveOptimizerHolds) {
     for (const Case& c : all_cases()) {
@@ -308,8 +154,8 @@ TEST(PlanTensors, TheLargestRankIsFoundInOnePass) {
                 const auto plan = [&](int32_t rank) {
                     mp_memory_report one = MP_MEMORY_REPORT_INIT;
                     EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(
-                        recipe, tensors.data(), static_cast<int64_t>(tensors.size()), &sharding,
-                        rank, ranks, &one, nullptr)));
+                        recipe, nullptr, tensors.data(), static_cast<int64_t>(tensors.size()),
+                        &sharding, rank, ranks, &one, nullptr)));
                     return one;
                 };
                 mp_memory_report most = plan(0);
@@ -334,7 +180,8 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     mp_comm_traffic traffic = MP_COMM_TRAFFIC_INIT;
     mp_planned_tensor tensors[2] = {MP_PLANNED_TENSOR_INIT, MP_PLANNED_TENSOR_INIT};
     const auto plan = [&] {
-        return mp_recipe_plan_tensors(recipe, tensors, 2, nullptr, 0, 2, &report, &traffic);
+        return mp_recipe_plan_tensors(recipe, nullptr, tensors, 2, nullptr, 0, 2, &report,
+                                      &traffic);
     };
     MP_OK(plan());
     EXPECT_EQ(report.total_bytes + traffic.total_bytes, 0);
@@ -370,10 +217,10 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "traffic");
     EXPECT_EQ(report.total_bytes, 77); // a failed call changes nothing
     traffic.struct_size = sizeof traffic;
-    MP_FAILS(mp_recipe_plan_tensors(recipe, nullptr, 1, nullptr, 0, 1, &report, nullptr),
+    MP_FAILS(mp_recipe_plan_tensors(recipe, nullptr, nullptr, 1, nullptr, 0, 1, &report, nullptr),
              MP_STATUS_NULL_ARGUMENT, "tensors");
-    MP_FAILS(mp_recipe_plan_tensors(recipe, tensors, 2, nullptr, 2, 2, &report, nullptr),
+    MP_FAILS(mp_recipe_plan_tensors(recipe, nullptr, tensors, 2, nullptr, 2, 2, &report, nullptr),
              MP_STATUS_INVALID_ARGUMENT, "rank is 2");
-    MP_FAILS(mp_recipe_plan_tensors(recipe, tensors, 2, nullptr, -2, 2, &report, nullptr),
+    MP_FAILS(mp_recipe_plan_tensors(recipe, nullptr, tensors, 2, nullptr, -2, 2, &report, nullptr),
              MP_STATUS_INVALID_ARGUMENT, "rank is -2");
 }

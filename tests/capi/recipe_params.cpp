@@ -65,8 +65,8 @@ struct Model {
             tensors[p].name = kNames[p];
         }
         mp_memory_report report = MP_MEMORY_REPORT_INIT;
-        EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(recipe, tensors.data(), 3, nullptr, rank,
-                                                     ranks, &report, nullptr)));
+        EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(recipe, nullptr, tensors.data(), 3, nullptr,
+                                                     rank, ranks, &report, nullptr)));
         return report;
     }
 };

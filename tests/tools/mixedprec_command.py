@@ -75,6 +75,9 @@ def check_plan(command, check, folder):
     check(plans["fp32"]["bytes"]["total"] == 16_000_000 and not plans["fp32"]["fits"] and plans["bf16_pure_kahan"]["fits"],
           "plan: 16 bytes a parameter do not fit, 10 do")
     command("plan --params 1M --memory 1M", 1)
+    offloaded = command.json("plan --params 1M --memory 9M --recipe fp32 --offload", 0)["plans"][0]
+    check(offloaded["fits"] and offloaded["bytes"]["total"] - offloaded["bytes"]["on_host"] == 8_000_000,
+          "plan: weights and gradients alone are the device's")
     plans = command.json("plan --shapes 1024x1024*2,1024 --recipe fp32 --ranks 4")["plans"]
     count = 2 * 1024 * 1024 + 1024
     check([one["stage"] for one in plans] == [0, 1, 2, 3] and

@@ -18,6 +18,7 @@ struct Options {
     std::string memory, recipes, stages;
     std::vector<std::string> settings;
     int64_t ranks = 1;
+    bool offload = false;
 };
 
 using Report = mixedprec::MemoryReport;
@@ -55,20 +56,27 @@ constexpr int64_t kLargestRank = -1; // the library finds the one that holds mos
 
 // What the library plans for one rank.
 void plan_rank(const mixedprec::Recipe& recipe, const std::vector<mp_planned_tensor>& tensors,
-               const mp_sharding_desc* sharding, int64_t rank, int64_t ranks, Report& memory,
-               mp_comm_traffic* traffic) {
-    train::check(mp_recipe_plan_tensors(
-                     recipe.get(), tensors.data(), static_cast<int64_t>(tensors.size()), sharding,
-                     static_cast<int32_t>(rank), static_cast<int32_t>(ranks), &memory, traffic),
+               bool offload, const mp_sharding_desc* sharding, int64_t rank, int64_t ranks,
+               Report& memory, mp_comm_traffic* traffic) {
+    mixedprec::OptimizerOptions optimizer;
+    optimizer.flags = offload ? MP_OPTIMIZER_OFFLOAD : 0U;
+    train::check(mp_recipe_plan_tensors(recipe.get(), &optimizer, tensors.data(),
+                                        static_cast<int64_t>(tensors.size()), sharding,
+                                        static_cast<int32_t>(rank), static_cast<int32_t>(ranks),
+                                        &memory, traffic),
                  "mp_recipe_plan_tensors");
 }
 
+// What must fit: all of it, or with offload what the device has.
+double needed(const Report& report) { return train::real(report.total_bytes - report.host_bytes); }
+
 // Of the rank that holds most.
-Row plan_stage(const mixedprec::Recipe& recipe, const Model& model, const std::string& name,
-               int32_t stage, int64_t ranks) {
+Row plan_stage(const mixedprec::Recipe& recipe, const Options& options, const Model& model,
+               const std::string& name, int32_t stage) {
     mixedprec::ShardingOptions sharding = sharding_of(recipe, stage);
     Row row{name, "", stage, {}, MP_COMM_TRAFFIC_INIT};
-    plan_rank(recipe, model.tensors, &sharding, kLargestRank, ranks, row.report, &row.traffic);
+    plan_rank(recipe, model.tensors, options.offload, &sharding, kLargestRank, options.ranks,
+              row.report, &row.traffic);
     if (model.tensors.size() == 1 && has_scaled_states(recipe)) {
         row.note = "its tensors are never cut, and this model is given as one: give --shapes";
     }
@@ -80,11 +88,11 @@ void plan_recipe(std::vector<Row>& rows, const mixedprec::Context& context, cons
     const auto recipe = open_recipe(context, name, options.settings);
     if (stages.empty()) {
         Row row{name, "", -1, {}, MP_COMM_TRAFFIC_INIT};
-        plan_rank(recipe, model.tensors, nullptr, 0, 1, row.report, nullptr);
+        plan_rank(recipe, model.tensors, options.offload, nullptr, 0, 1, row.report, nullptr);
         rows.push_back(row);
     }
     for (const int32_t stage : stages) {
-        rows.push_back(plan_stage(recipe, model, name, stage, options.ranks));
+        rows.push_back(plan_stage(recipe, options, model, name, stage));
     }
 }
 
@@ -116,8 +124,10 @@ Json json_of(const Row& row, double memory) {
     }
     bytes.update({{"compensation", r.compensation_bytes},
                   {"reduced_grads", r.reduced_grad_bytes},
+                  {"offload", r.offload_bytes},
+                  {"on_host", r.host_bytes},
                   {"total", r.total_bytes}});
-    Json json{{"recipe", row.recipe}, {"bytes", bytes}, {"fits", real(r.total_bytes) <= memory}};
+    Json json{{"recipe", row.recipe}, {"bytes", bytes}, {"fits", needed(r) <= memory}};
     if (row.stage >= 0) {
         json["stage"] = row.stage;
         json["step_bytes_sent_computed"] = {{"gradients", row.traffic.all_to_all_bytes},
@@ -137,6 +147,10 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
         headings.push_back(join(">", name));
     }
     headings.emplace_back(">compens.");
+    const bool is_offloaded = rows.front().report.host_bytes > 0;
+    if (is_offloaded) {
+        headings.insert(headings.end(), {">offload", ">on the host"});
+    }
     if (shared) {
         headings.insert(headings.begin() + 1, ">stage");
         headings.insert(headings.end(), {">summed", ">a rank", ">sends a step"});
@@ -161,6 +175,9 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
             cells.push_back(bytes(held));
         }
         cells.push_back(bytes(r.compensation_bytes));
+        if (is_offloaded) {
+            cells.insert(cells.end(), {bytes(r.offload_bytes), bytes(r.host_bytes)});
+        }
         if (shared) {
             cells.insert(cells.end(), {bytes(r.reduced_grad_bytes), bytes(r.total_bytes),
                                        bytes_text(real(row.traffic.total_bytes))});
@@ -170,7 +187,7 @@ std::string table_of(const std::vector<Row>& rows, double parameters, double mem
                 {bytes(r.total_bytes),
                  parameters > 0.0 ? format("%.4g", real(r.total_bytes) / parameters) : "-"});
         }
-        cells.emplace_back(real(r.total_bytes) <= memory ? "yes" : "no");
+        cells.emplace_back(needed(r) <= memory ? "yes" : "no");
         table.add(cells);
         const std::string note = row.recipe + ": " + row.note + "\n";
         notes += row.note.empty() || notes.find(note) != std::string::npos ? "" : note;
@@ -259,15 +276,15 @@ Result plan(const Options& options) {
              options.memory.empty() ? ", this machine's memory" : "", ".\n\n") +
         table_of(rows, real(model.parameters), memory) +
         "\nWeights, gradients and states; activations and scratch memory come on top.\n" +
+        (options.offload ? "States on the host; fits: what is left for the device.\n" : "") +
         notes_of(options, model, names);
     if (!stages.empty()) {
         result.text += "A rank: the one that holds most. Sends a step: computed, not measured; one "
                        "reduction of the gradients, and in\n"
                        "stage 3 weights gathered once for forward and once for backward.\n";
     }
-    const bool none_fits = std::none_of(rows.begin(), rows.end(), [&](const Row& row) {
-        return real(row.report.total_bytes) <= memory;
-    });
+    const bool none_fits = std::none_of(
+        rows.begin(), rows.end(), [&](const Row& row) { return needed(row.report) <= memory; });
     result.code = !options.memory.empty() && none_fits ? kFailed : kFine;
     return result;
 }
@@ -298,6 +315,8 @@ void add_plan(Program& program) {
     app.add("--ranks", options->ranks, "ranks that share the optimizer", {.shows_default = true});
     app.add("--stage,--zero", options->stages,
             "of ZeRO: 0 to 3, several with commas (of one recipe all, else 1)");
+    app.add_flag("--offload", options->offload,
+                 "states and the step on the host (MP_OPTIMIZER_OFFLOAD)");
     app.add("--memory", options->memory,
             "what a rank has, such as 80G; exit code 1 where nothing fits (this machine's)");
 }

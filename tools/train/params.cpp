@@ -177,9 +177,9 @@ void Params::plan(std::span<const Param> params, mp_memory_report* memory,
         tensor.name = p.name.c_str();
         tensors.push_back(tensor);
     }
-    MP_CHECK(mp_recipe_plan_tensors(recipe, tensors.data(), static_cast<int64_t>(tensors.size()),
-                                    ranks.comm != nullptr ? &sharding_ : nullptr, ranks.rank,
-                                    ranks.count, memory, traffic));
+    MP_CHECK(mp_recipe_plan_tensors(
+        recipe, nullptr, tensors.data(), static_cast<int64_t>(tensors.size()),
+        ranks.comm != nullptr ? &sharding_ : nullptr, ranks.rank, ranks.count, memory, traffic));
 }
 
 mp_memory_report Params::expected_memory() const {

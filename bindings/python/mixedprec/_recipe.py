@@ -44,6 +44,8 @@ class MemoryReport(NamedTuple):
     compensation_bytes: int
     total_bytes: int
     reduced_grad_bytes: int
+    offload_bytes: int
+    host_bytes: int
 
 
 def memory_report(name, *arguments):
@@ -259,18 +261,26 @@ class Recipe(Object):
         return memory_report("mp_recipe_plan_memory_of_tensors", self, number, counts, len(counts))
 
     def plan_tensors(
-        self, tensors: Any, sharding: Sharding | None = None, rank: int = 0, ranks: int = 1
+        self,
+        tensors: Any,
+        sharding: Sharding | None = None,
+        rank: int = 0,
+        ranks: int = 1,
+        offload: bool = False,
     ) -> tuple[MemoryReport, Traffic]:
         """The same where tensors differ, and what a rank sends in a step: a MemoryReport and a Traffic, the latter the
         mean over the ranks.
 
         tensors  PlannedTensor, or numbers of elements
+        offload  as of Optimizer
         """
+        desc = capi.mp_optimizer_desc(flags=capi.MP_OPTIMIZER_OFFLOAD if offload else 0)
         planned = [(PlannedTensor(t) if hasattr(t, "__index__") else t)._planned() for t in tensors]
         memory, traffic = capi.mp_memory_report(), capi.mp_comm_traffic()
         call(
             "mp_recipe_plan_tensors",
             self,
+            byref(desc),
             (capi.mp_planned_tensor * len(planned))(*planned),
             len(planned),
             None if sharding is None else byref(sharding._desc()),

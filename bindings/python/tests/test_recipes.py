@@ -118,6 +118,9 @@ class Recipes(unittest.TestCase):
         _, traffic = recipe.plan_tensors([1 << 16], sharding=mp.Sharding(stage=3), rank=1, ranks=2)
         self.assertGreater(traffic.all_gather_bytes, 0)
         self.assertEqual(recipe.plan_tensors([])[0].total_bytes, 0)
+        memory, _ = recipe.plan_tensors([1000], offload=True)
+        self.assertGreater(memory.host_bytes, 8000)
+        self.assertGreater(memory.offload_bytes, 0)
         for wrong in (planned(1, "bf17"), planned(1, rule="sgd"), planned(-1), planned(1, state_formats={"m": "fp32"})):
             with self.assertRaises(ValueError):
                 recipe.plan_tensors([wrong])

@@ -60,12 +60,14 @@ typedef struct mp_memory_report {
     int64_t total_bytes;        /* sum of all */
     int64_t reduced_grad_bytes; /* where ranks share it: gradients summed over them, in fp32 */
     int64_t state_bytes[MP_MAX_STATES]; /* by MP_STATE_* (rule.h) */
+    /* Under MP_OPTIMIZER_OFFLOAD: the host's copy of the weights, and the buckets in which gradients come and weights go. Those
+     * are there from the first step on, for the parameters that it steps. */
+    int64_t offload_bytes;
+    int64_t host_bytes; /* of total_bytes, what lies in host memory under MP_OPTIMIZER_OFFLOAD */
 } mp_memory_report;
 
 #define MP_MEMORY_REPORT_INIT                                                                      \
-    {                                                                                              \
-        sizeof(mp_memory_report), 0, 0, 0, 0, 0, 0, 0, 0, { 0 }                                    \
-    }
+    { sizeof(mp_memory_report), 0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0 }
 
 MP_BEGIN_DECLS
 

@@ -306,6 +306,8 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
 /** Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
  * as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
  * @param[in]     recipe        the recipe
+ * @param[in]     desc          as for mp_optimizer_create: MP_OPTIMIZER_OFFLOAD counts, with the buckets of a step over all
+ *                              tensors; NULL: all defaults
  * @param[in]     tensors       the parameters; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many
  * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
@@ -320,9 +322,10 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
  *          MP_STATUS_UNKNOWN_NAME (a format)
  * @threads A for a frozen recipe, B before
  * @since 0.2 */
-MP_API mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_planned_tensor* tensors,
-                                        int64_t tensor_count, const mp_sharding_desc* sharding,
-                                        int32_t rank, int32_t ranks, mp_memory_report* memory,
+MP_API mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_optimizer_desc* desc,
+                                        const mp_planned_tensor* tensors, int64_t tensor_count,
+                                        const mp_sharding_desc* sharding, int32_t rank,
+                                        int32_t ranks, mp_memory_report* memory,
                                         mp_comm_traffic* traffic);
 
 MP_END_DECLS

@@ -112,13 +112,13 @@ class Recipe : public Handle<mp_recipe, mp_recipe_destroy> {
         CommTraffic traffic;
     };
     result<Plan> plan_tensors(span<const PlannedTensor> tensors,
-                              const ShardingOptions& sharding = {}, int rank = 0,
-                              int ranks = 1) const {
+                              const ShardingOptions& sharding = {}, int rank = 0, int ranks = 1,
+                              const OptimizerOptions& optimizer = {}) const {
         static_assert(sizeof(PlannedTensor) == sizeof(mp_planned_tensor));
         Plan plan;
-        return detail::give(mp_recipe_plan_tensors(raw_, tensors.data(), detail::count_of(tensors),
-                                                   &sharding, rank, ranks, &plan.memory,
-                                                   &plan.traffic),
+        return detail::give(mp_recipe_plan_tensors(raw_, &optimizer, tensors.data(),
+                                                   detail::count_of(tensors), &sharding, rank,
+                                                   ranks, &plan.memory, &plan.traffic),
                             plan);
     }
 

@@ -25,7 +25,7 @@ pub struct OptimizerOptions {
 }
 
 impl OptimizerOptions {
-    fn raw(&self) -> sys::mp_optimizer_desc {
+    pub(crate) fn raw(&self) -> sys::mp_optimizer_desc {
         let with = |condition, flag| if condition { flag } else { 0 };
         sys::mp_optimizer_desc {
             flags: with(self.check_finite, sys::MP_OPTIMIZER_CHECK_FINITE)

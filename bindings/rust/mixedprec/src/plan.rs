@@ -3,7 +3,7 @@
 use crate::comm::Traffic;
 use crate::error::{c_string, call, number, Result};
 use crate::rule::by_state;
-use crate::{sys, DType, Recipe, Rule, Sharding};
+use crate::{sys, DType, OptimizerOptions, Recipe, Rule, Sharding};
 use std::collections::BTreeMap;
 
 /// Bytes by class of tensor.
@@ -24,6 +24,10 @@ pub struct MemoryReport {
     pub compensation_bytes: i64,
     /// Gradients summed over ranks, in fp32.
     pub reduced_grad_bytes: i64,
+    /// With offload: the host's copy of the weights, and the buckets in which gradients and weights travel.
+    pub offload_bytes: i64,
+    /// Of the total, what lies in host memory with offload.
+    pub host_bytes: i64,
     /// All of it.
     pub total_bytes: i64,
 }
@@ -38,6 +42,8 @@ impl MemoryReport {
             state_bytes: by_state(raw.state_bytes),
             compensation_bytes: raw.compensation_bytes,
             reduced_grad_bytes: raw.reduced_grad_bytes,
+            offload_bytes: raw.offload_bytes,
+            host_bytes: raw.host_bytes,
             total_bytes: raw.total_bytes,
         }
     }
@@ -110,9 +116,10 @@ impl Recipe {
     }
 
     /// The same where tensors differ: kept in fp32 beside the recipe's weights, in groups with formats of their own, or
-    /// gathered as codes; and what a rank sends in a step, the mean over the ranks.
+    /// gathered as codes; and what a rank sends in a step, the mean over the ranks. Of the options `offload` counts.
     pub fn plan_tensors(
         &self,
+        options: &OptimizerOptions,
         tensors: &[PlannedTensor],
         sharding: &Sharding,
         rank: usize,
@@ -138,12 +145,22 @@ impl Recipe {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
-        let desc = sharding.raw();
+        let (optimizer, desc) = (options.raw(), sharding.raw());
         let (mut memory, mut traffic) = (sys::mp_memory_report::INIT, sys::mp_comm_traffic::INIT);
         // SAFETY: handle, tensors with their texts, descriptor and reports are good for the call.
         call(|| unsafe {
             let (pointer, length) = (planned.as_ptr(), planned.len() as i64);
-            sys::mp_recipe_plan_tensors(self.raw(), pointer, length, &desc, rank, ranks, &mut memory, &mut traffic)
+            sys::mp_recipe_plan_tensors(
+                self.raw(),
+                &optimizer,
+                pointer,
+                length,
+                &desc,
+                rank,
+                ranks,
+                &mut memory,
+                &mut traffic,
+            )
         })?;
         Ok((MemoryReport::from_raw(&memory), Traffic::from_raw(&traffic)))
     }

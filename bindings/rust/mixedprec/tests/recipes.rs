@@ -85,18 +85,19 @@ fn plans_of_tensors_that_differ() {
     let kept = PlannedTensor { weight_dtype: Some(DType::Fp32), rule: Rule::Lion, ..PlannedTensor::new(24) };
     let mut tensors = vec![PlannedTensor::new(1000), kept];
     let stage1 = Sharding::stage(1);
-    let (memory, traffic) = recipe.plan_tensors(&tensors, &stage1, 0, 1).unwrap();
+    let options = OptimizerOptions::default();
+    let (memory, traffic) = recipe.plan_tensors(&options, &tensors, &stage1, 0, 1).unwrap();
     assert_eq!((memory.weight_bytes, memory.state_bytes["exp_avg_sq"]), (2 * 1000 + 4 * 24, 2 * 1000));
     assert_eq!(traffic.total_bytes, 0);
-    assert!(recipe.plan_tensors(&tensors, &stage1, 1, 2).unwrap().1.total_bytes > 0);
-    assert_eq!(recipe.plan_tensors(&[], &stage1, 0, 1).unwrap().0.total_bytes, 0);
+    assert!(recipe.plan_tensors(&options, &tensors, &stage1, 1, 2).unwrap().1.total_bytes > 0);
+    assert_eq!(recipe.plan_tensors(&options, &[], &stage1, 0, 1).unwrap().0.total_bytes, 0);
     tensors[0].state_formats = formats("exp_avg", "fp32");
-    assert_eq!(recipe.plan_tensors(&tensors[..1], &stage1, 0, 1).unwrap().0.state_bytes["exp_avg"], 4 * 1000);
+    assert_eq!(recipe.plan_tensors(&options, &tensors[..1], &stage1, 0, 1).unwrap().0.state_bytes["exp_avg"], 4 * 1000);
     tensors[0].state_formats = formats("exp_avg", "int9");
-    assert!(recipe.plan_tensors(&tensors, &stage1, 0, 1).is_err());
+    assert!(recipe.plan_tensors(&options, &tensors, &stage1, 0, 1).is_err());
     tensors[0].state_formats = formats("exp_avg", "a\0b");
-    assert_eq!(kind(recipe.plan_tensors(&tensors, &stage1, 0, 1)), ErrorKind::InvalidArgument);
-    assert_eq!(kind(recipe.plan_tensors(&[PlannedTensor::new(1)], &stage1, 2, 2)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(recipe.plan_tensors(&options, &tensors, &stage1, 0, 1)), ErrorKind::InvalidArgument);
+    assert_eq!(kind(recipe.plan_tensors(&options, &[PlannedTensor::new(1)], &stage1, 2, 2)), ErrorKind::InvalidArgument);
 }
 
 #[test]

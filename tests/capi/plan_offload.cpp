@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans under MP_OPTIMIZER_OFFLOAD, against what live optimizers hold after a step, and against a rank's allocator.
+#include "planned_model.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+mp_sharding_desc sharding_of(const Case& c, int32_t stage) {
+    mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+    sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
+    sharding.kind = c.kind;
+    sharding.bucket_elements = 30000;
+    return sharding;
+}
+
+// From the first step on all of it is there.
+void expect_planned(const Live& live, const mp_sharding_desc* sharding, int32_t rank, int32_t ranks,
+                    const std::string& where) {
+    mp_memory_report report = MP_MEMORY_REPORT_INIT;
+    MP_OK(live.plan(sharding, rank, ranks, &report, nullptr));
+    expect_equal(report, live.held(), where);
+    EXPECT_GT(report.offload_bytes, 0) << where;
+    EXPECT_GT(report.host_bytes, report.offload_bytes) << where;
+}
+
+} // namespace
+
+TEST(PlanOffload, IsWhatALiveOptimizerHolds) {
+    for (const Case& c : all_cases()) {
+        if (c.kinds[0].dtype != MP_DTYPE_NONE) {
+            continue; // codes are for ranks
+        }
+        const Live live(c.recipe, c.kinds, nullptr, {}, MP_OPTIMIZER_OFFLOAD);
+        MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+        expect_planned(live, nullptr, 0, 1, c.recipe);
+    }
+}
+
+TEST(PlanOffload, IsWhatEveryRankHoldsInEveryStage) {
+    constexpr int32_t kRanks = 3;
+    for (const Case& c : all_cases()) {
+        for (int32_t stage = c.kinds[0].dtype != MP_DTYPE_NONE ? 1 : 0; stage <= 3; ++stage) {
+            const mp_sharding_desc sharding = sharding_of(c, stage);
+            run_ranks(kRanks, [&](mp_comm* comm, int32_t rank) {
+                const Live live(c.recipe, c.kinds, comm, sharding, MP_OPTIMIZER_OFFLOAD);
+                MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
+                train_step(live, stage);
+                expect_planned(live, &sharding, rank, kRanks,
+                               std::string(c.recipe) + ", kind " + std::to_string(c.kind) +
+                                   ", stage " + std::to_string(stage));
+            });
+        }
+    }
+}
+
+// More than a bucket of 16 MiB, so that both staging memories are there, and one is larger.
+TEST(PlanOffload, CountsTwoBuckets) {
+    const std::vector<Kind> kinds = {{4000, 1024, MP_DTYPE_NONE, 0},
+                                     {3000, 1024, MP_DTYPE_NONE, 0},
+                                     {500, 1024, MP_DTYPE_NONE, 0},
+                                     {5000, 1024, MP_DTYPE_NONE, 0}};
+    const Live live("bf16_mixed", kinds, nullptr, {}, MP_OPTIMIZER_OFFLOAD);
+    const mp_memory_report before = live.held();
+    MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+    const mp_memory_report after = live.held();
+    expect_planned(live, nullptr, 0, 1, "bf16_mixed");
+    // 4000 and 500 rows; 3000 and 5000 rows: fp32 gradients, the last one of its own.
+    EXPECT_GT(after.offload_bytes - before.offload_bytes, (4000 + 3000) * 1024 * 4);
+    EXPECT_EQ(before.offload_bytes, before.weight_bytes);
+}
+
+TEST(PlanOffload, TheRankThatHoldsMost) {
+    const Context context = make_context(1);
+    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+    desc.flags = MP_OPTIMIZER_OFFLOAD;
+    for (const Case& c : all_cases()) {
+        const Recipe recipe = make_recipe(context, c.recipe);
+        const std::vector<mp_planned_tensor> tensors = planned(c.kinds);
+        for (const int32_t ranks : {2, 7}) {
+            const mp_sharding_desc sharding = sharding_of(c, 1);
+            const auto plan = [&](int32_t rank) {
+                mp_memory_report one = MP_MEMORY_REPORT_INIT;
+                EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(
+                    recipe, &desc, tensors.data(), static_cast<int64_t>(tensors.size()), &sharding,
+                    rank, ranks, &one, nullptr)));
+                return one;
+            };
+            mp_memory_report most = plan(0);
+            for (int32_t rank = 1; rank < ranks; ++rank) {
+                const mp_memory_report one = plan(rank);
+                most = one.total_bytes > most.total_bytes ? one : most;
+            }
+            expect_equal(plan(-1), most, c.recipe);
+        }
+    }
+}
