@@ -237,6 +237,56 @@ MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* que
 MP_API mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* queue,
                                           const int32_t* indices, int32_t count);
 
+/* ---- Layer by layer: the calls above for all parameters of a layer, around its forward and its backward pass */
+
+/* Which pass of a layer begins or ends */
+#define MP_PASS_FORWARD 0
+#define MP_PASS_BACKWARD 1   /* gradients have their last addition */
+#define MP_PASS_ACCUMULATE 2 /* backward too, but another micro-batch adds to the gradients: they do not leave */
+
+/** Says which parameters each layer of the model uses, in the order of its forward pass, for mp_optimizer_layer_begin. A
+ * parameter may belong to several (tied embeddings), or to none. In place of what was said before; not while a layer has
+ * begun. The same on every rank.
+ * @param[in] optimizer    the optimizer
+ * @param[in] layer_count  how many layers; 0: none
+ * @param[in] counts       of each layer: how many parameters
+ * @param[in] indices      the parameters' numbers, layer after layer; a layer names each once
+ * @param[in] prefetch     how many layers ahead weights are fetched, in 0..64; 0: each when it begins
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a count, an index,
+ *          prefetch); MP_STATUS_BAD_STATE (a layer has begun); MP_STATUS_OUT_OF_MEMORY
+ * @threads C
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_set_layer_params(mp_optimizer* optimizer, int32_t layer_count,
+                                               const int32_t* counts, const int32_t* indices,
+                                               int32_t prefetch);
+
+/** Before a layer computes. Stage 3: its weights are whole when this returns, and those of the layers that come next in this
+ * pass are on their way. Before backward, from stage 2 on, its gradients have memory. Does nothing without sharding. Layers
+ * may begin in any order, in the same one on every rank; the next ones are those that follow by number, in backward
+ * downwards. Blocks.
+ * @param[in] optimizer  the optimizer, after mp_optimizer_shard
+ * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
+ * @param[in] layer      its number, from 0
+ * @param[in] pass       MP_PASS_*
+ * @returns as mp_optimizer_gather_begin; MP_STATUS_INVALID_ARGUMENT (layer, pass); MP_STATUS_BAD_STATE (it has begun)
+ * @threads C
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_layer_begin(mp_optimizer* optimizer, mp_queue* queue, int32_t layer,
+                                          int32_t pass);
+
+/** After a layer has computed. Stage 3: the memory of its weights is given back, but of those that another layer uses, which
+ * has begun. After backward its gradients are ready (mp_optimizer_grad_ready), one of several layers with the first of them.
+ * A step ends what has not ended. Does nothing without sharding. Blocks for buckets that leave.
+ * @param[in] optimizer  the optimizer, after mp_optimizer_shard
+ * @param[in] queue      NULL: the default queue
+ * @param[in] layer      its number, from 0
+ * @param[in] pass       MP_PASS_*, as it began
+ * @returns as mp_optimizer_grad_ready; as mp_optimizer_gather_free; MP_STATUS_BAD_STATE also where it has not begun
+ * @threads C
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_layer_end(mp_optimizer* optimizer, mp_queue* queue, int32_t layer,
+                                        int32_t pass);
+
 /* ---- Everything else: who owns what, what moved, what it needs */
 
 /** Which elements of a parameter a rank owns.
@@ -253,7 +303,7 @@ MP_API mp_status mp_optimizer_get_slice(const mp_optimizer* optimizer, int32_t i
                                         int64_t* start, int64_t* count);
 
 /** Whether messages move while the caller computes, and how many have. What the thread finished was over before the
- * step, or whoever waits, asked for it.
+ * step, or whoever waits, asked for it. Where an exchange has failed the numbers stay; the calls that move things say so.
  * @param[in]     optimizer  a sharded optimizer, after mp_optimizer_shard
  * @param[in,out] progress   struct_size set by the caller; the rest is written
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded yet)
