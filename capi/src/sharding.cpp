@@ -5,6 +5,7 @@
 #include "memory_report.hpp"
 #include "optimizer_options.hpp"
 #include "rule_number.hpp"
+#include "sharding_of.hpp"
 #include "wire_options.hpp"
 
 using namespace mp;
@@ -82,14 +83,6 @@ int32_t trained_index(const optim::Optimizer& optimizer, int32_t index) {
              parameter.name.c_str());
     }
     return index;
-}
-
-shard::Sharding& sharding_of(const optim::Optimizer& optimizer) {
-    if (optimizer.sharding() == nullptr) {
-        fail(Code::bad_state, "optimizer: its parameters are not cut yet; make it with "
-                              "mp_optimizer_create_sharded and call mp_optimizer_shard");
-    }
-    return *optimizer.sharding();
 }
 
 std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, int64_t count) {

@@ -45,7 +45,7 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& rec
     : context_(std::move(context)), recipe_(recipe), options_(checked(recipe, options)),
       groups_(recipe, context_->stream().device()), parameters_(context_, layout_options(options)),
       tables_(context_, groups_, parameters_, options.offload, options.seed),
-      grad_scales_(parameters_), calls_(parameters_) {}
+      layer_passes_(parameters_), grad_scales_(parameters_), calls_(parameters_) {}
 
 int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& parameter) {
     groups_.check(group, false);
@@ -227,8 +227,9 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     StepReport report({*context_, parameters_, groups_, tables_, layers_, guard_, scaler},
                       history_);
     // Where ranks disagree, the first to propose is named.
-    StepParticipant* const participants[] = {&report,     &calls_,  &groups_, &clipping,    &guard_,
-                                             &loss_scale, &tables_, &layers_, &grad_scales_};
+    StepParticipant* const participants[] = {&report,       &calls_,       &groups_, &clipping,
+                                             &guard_,       &loss_scale,   &tables_, &layers_,
+                                             &grad_scales_, &layer_passes_};
     StepRanks ranks(sharding(), norm_group_, parameters_,
                     has_others ? tables_.enabled() : std::vector<int32_t>(), guard_.hash());
     run_step(stream,

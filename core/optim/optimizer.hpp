@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "optim/grad_scales.hpp"
+#include "optim/layer_passes.hpp"
 #include "optim/norm_group.hpp"
 #include "optim/options.hpp"
 #include "optim/step_calls.hpp"
@@ -37,7 +38,8 @@ class Optimizer {
     [[nodiscard]] const StepGuard& guard() const noexcept { return guard_; }
     // Where it is on, every step waits for its own decision.
     [[nodiscard]] StepHistory& history() noexcept { return history_; }
-    [[nodiscard]] const StepHistory& history() const noexcept { return history_; }
+    // Of the model, not those of set_layers().
+    [[nodiscard]] LayerPasses& layer_passes() noexcept { return layer_passes_; }
     [[nodiscard]] GradScales& grad_scales() noexcept { return grad_scales_; }
     [[nodiscard]] const GradScales& grad_scales() const noexcept { return grad_scales_; }
     // Null where this rank is alone, or before shard().
@@ -81,6 +83,7 @@ class Optimizer {
     StepGuard guard_;
     StepHistory history_;
     StepLayers layers_;
+    LayerPasses layer_passes_;
     GradScales grad_scales_;
     StepCalls calls_;
 };

@@ -237,7 +237,7 @@ inline void step_optimizer(Bytes& bytes, World& world) {
     mp_scaler* scaler = byte % 3 == 0 ? any_scaler(bytes, world) : nullptr;
     const int32_t indices[] = {any_int(bytes, 3), any_int(bytes, 3)};
     const int32_t count = 1 + static_cast<int32_t>(byte % 2);
-    switch (bytes.below(10)) {
+    switch (bytes.below(13)) {
     case 0:
         (void)MP_CALL(world, ranks, mp_optimizer_shard, optimizer, queue);
         break;
@@ -258,6 +258,20 @@ inline void step_optimizer(Bytes& bytes, World& world) {
         break;
     case 6:
         (void)MP_CALL(world, ranks, mp_optimizer_gather_free, optimizer, queue, indices, count);
+        break;
+    case 7: {
+        constexpr int32_t kCounts[] = {1, 1};
+        (void)MP_CALL(world, local, mp_optimizer_set_layer_params, optimizer, count, kCounts,
+                      indices, any_int(bytes, 3));
+        break;
+    }
+    case 8:
+        (void)MP_CALL(world, ranks, mp_optimizer_layer_begin, optimizer, queue, indices[0],
+                      indices[1]);
+        break;
+    case 9:
+        (void)MP_CALL(world, ranks, mp_optimizer_layer_end, optimizer, queue, indices[0],
+                      indices[1]);
         break;
     default:
         (void)MP_CALL(world, ranks, mp_optimizer_step, optimizer, queue, scaler);

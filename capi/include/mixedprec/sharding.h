@@ -241,8 +241,9 @@ MP_API mp_status mp_optimizer_gather_free(mp_optimizer* optimizer, mp_queue* que
 
 /* Which pass of a layer begins or ends */
 #define MP_PASS_FORWARD 0
-#define MP_PASS_BACKWARD 1   /* gradients have their last addition */
-#define MP_PASS_ACCUMULATE 2 /* backward too, but another micro-batch adds to the gradients: they do not leave */
+#define MP_PASS_BACKWARD 1 /* gradients have their last addition */
+#define MP_PASS_ACCUMULATE                                                                         \
+    2 /* backward too, but another micro-batch adds to the gradients: they do not leave */
 
 /** Says which parameters each layer of the model uses, in the order of its forward pass, for mp_optimizer_layer_begin. A
  * parameter may belong to several (tied embeddings), or to none. In place of what was said before; not while a layer has
