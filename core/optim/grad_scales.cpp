@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/grad_scales.hpp"
 
+#include "optim/saved_counts.hpp"
+
 namespace mp::optim {
 
 float GradScales::mu(int32_t parameter) const {
@@ -18,8 +20,8 @@ void GradScales::accept(const comm::Agreement& agreement) {
     parameters_.sharding()->grad_scales().accept(agreement);
 }
 
-std::vector<float> GradScales::saved() const {
-    std::vector<float> mus;
+void GradScales::save(Stream& /*stream*/, OptimizerCounts& counts) const {
+    std::vector<float>& mus = counts.grad_mus;
     for (int32_t i = 0; i < parameters_.count(); ++i) {
         const auto place = static_cast<std::size_t>(i);
         const float mu = this->mu(i);
@@ -29,10 +31,19 @@ std::vector<float> GradScales::saved() const {
             mus.push_back(place < kept_.size() ? kept_[place] : 0.0F);
         }
     }
-    return mus;
 }
 
-void GradScales::restore(std::vector<float> mus) {
+void GradScales::prepare_restore(Stream& /*stream*/, RestoredCounts& restored) const {
+    for (const float mu : restored.counts.grad_mus) {
+        if (mu != 0.0F && !numerics::is_mu(mu)) {
+            fail(Code::corrupt_data, "optimizer: a saved mu is %g; it lies in [2^-16, 2]",
+                 static_cast<double>(mu));
+        }
+    }
+}
+
+void GradScales::restore(Stream& /*stream*/, RestoredCounts& restored) {
+    std::vector<float>& mus = restored.counts.grad_mus;
     for (int32_t i = 0; i < static_cast<int32_t>(mus.size()); ++i) {
         float& saved = mus[static_cast<std::size_t>(i)];
         if (mu(i) != 0.0F) {

@@ -20,8 +20,9 @@ class GradScales final : public StepParticipant {
     void accept(const comm::Agreement& agreement) override;
 
     // By parameter: mu, 0 where it has none or no step has moved it.
-    [[nodiscard]] std::vector<float> saved() const;
-    void restore(std::vector<float> mus);
+    void save(Stream& stream, OptimizerCounts& counts) const override;
+    void prepare_restore(Stream& stream, RestoredCounts& restored) const override;
+    void restore(Stream& stream, RestoredCounts& restored) override;
 
   private:
     const Parameters& parameters_;

@@ -2,6 +2,7 @@
 #include "optim/groups.hpp"
 
 #include "numerics/bits.hpp"
+#include "optim/saved_counts.hpp"
 #include "optim/step_memory.hpp"
 #include "recipe/keys.hpp"
 #include "recipe/layer_rules.hpp"
@@ -174,7 +175,12 @@ void ParamGroups::propose(comm::Agreement& agreement) {
     }
 }
 
-void ParamGroups::check_saved(const std::vector<numerics::GroupHyper>& saved) const {
+void ParamGroups::save(Stream& /*stream*/, OptimizerCounts& counts) const {
+    counts.groups = hyper_;
+}
+
+void ParamGroups::prepare_restore(Stream& /*stream*/, RestoredCounts& restored) const {
+    const std::vector<numerics::GroupHyper>& saved = restored.counts.groups;
     if (saved.size() != size()) {
         fail(Code::bad_state, "optimizer: %zu group(s) were saved, but there are %zu", saved.size(),
              size());
@@ -191,7 +197,8 @@ void ParamGroups::check_saved(const std::vector<numerics::GroupHyper>& saved) co
     }
 }
 
-void ParamGroups::restore(const std::vector<numerics::GroupHyper>& saved) {
+void ParamGroups::restore(Stream& /*stream*/, RestoredCounts& restored) {
+    const std::vector<numerics::GroupHyper>& saved = restored.counts.groups;
     for (std::size_t i = 0; i < size(); ++i) {
         const float* device_lr = hyper_[i].device_lr;
         hyper_[i] = saved[i];

@@ -66,9 +66,10 @@ class ParamGroups final : public StepParticipant {
     // All but tensors of learning rates are the same on all ranks.
     void propose(comm::Agreement& agreement) override;
 
-    // From a checkpoint. check_saved() throws for groups that are not as many, or whose rules keep other states.
-    void check_saved(const std::vector<numerics::GroupHyper>& saved) const;
-    void restore(const std::vector<numerics::GroupHyper>& saved);
+    void save(Stream& stream, OptimizerCounts& counts) const override;
+    // Throws for groups that are not as many, or whose rules keep other states.
+    void prepare_restore(Stream& stream, RestoredCounts& restored) const override;
+    void restore(Stream& stream, RestoredCounts& restored) override;
 
     // What changed since a step was prepared; who prepares it clears this.
     struct Changes {

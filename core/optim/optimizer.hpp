@@ -2,6 +2,7 @@
 // Optimizer: parameters in groups, their states in the recipe's dtypes, and the step over all of them.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -40,8 +41,11 @@ class Optimizer {
     [[nodiscard]] StepHistory& history() noexcept { return history_; }
     // Of the model, not those of set_layers().
     [[nodiscard]] LayerPasses& layer_passes() noexcept { return layer_passes_; }
-    [[nodiscard]] GradScales& grad_scales() noexcept { return grad_scales_; }
     [[nodiscard]] const GradScales& grad_scales() const noexcept { return grad_scales_; }
+    // Those of its parts that a checkpoint keeps; the groups, by which the others are read, first.
+    [[nodiscard]] std::array<StepParticipant*, 4> saved() noexcept {
+        return {&groups_, &tables_, &guard_, &grad_scales_};
+    }
     // Null where this rank is alone, or before shard().
     [[nodiscard]] shard::Sharding* sharding() const noexcept { return parameters_.sharding(); }
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }

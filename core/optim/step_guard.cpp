@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "numerics/bits.hpp"
+#include "optim/saved_counts.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::optim {
@@ -124,6 +125,25 @@ void StepGuard::write(Stream& stream, GuardValues values) {
     }
     stream.copy(state_.data(), state.get(), state_.bytes(), CopyKind::host_to_device);
     stream.sync();
+}
+
+void StepGuard::save(Stream& stream, OptimizerCounts& counts) const { counts.guard = read(stream); }
+
+void StepGuard::prepare_restore(Stream& /*stream*/, RestoredCounts& restored) const {
+    const GuardValues& saved = restored.counts.guard;
+    if (!std::all_of(saved.count.begin(), saved.count.end(), is_step_count)) {
+        fail(Code::corrupt_data, "optimizer: a saved count of the guard cannot be");
+    }
+    for (const std::vector<double>& seen : saved.last) {
+        if (!std::all_of(seen.begin(), seen.end(), [](double x) { return std::isfinite(x); })) {
+            fail(Code::corrupt_data,
+                 "optimizer: a saved value of the guard is not finite; it keeps no such values");
+        }
+    }
+}
+
+void StepGuard::restore(Stream& stream, RestoredCounts& restored) {
+    write(stream, std::move(restored.counts.guard));
 }
 
 } // namespace mp::optim

@@ -47,11 +47,15 @@ class StepGuard final : public StepParticipant {
     void propose(comm::Agreement& agreement) override;
     void end(Stream& /*stream*/) override { loss_.reset(); }
 
+    void save(Stream& stream, OptimizerCounts& counts) const override;
+    void prepare_restore(Stream& stream, RestoredCounts& restored) const override;
+    void restore(Stream& stream, RestoredCounts& restored) override;
     [[nodiscard]] GuardValues read(Stream& stream) const; // waits
+
+  private:
     // The newest that the window holds. One that is off keeps all, for the next guard or checkpoint. Waits.
     void write(Stream& stream, GuardValues values);
 
-  private:
     GuardOptions options_;
     std::optional<double> loss_;
     Buffer state_;        // none: it is off

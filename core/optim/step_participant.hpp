@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // StepParticipant: what goes along with the steps of an optimizer without writing its arrays: groups, tables, layers, scales, the
-// guard, the report.
+// guard, the report. What it remembers between steps goes into checkpoints and comes back from them.
 #pragma once
 
 #include "comm/agreement.hpp"
 #include "runtime/stream.hpp"
 
 namespace mp::optim {
+
+struct OptimizerCounts; // saved_counts.hpp
+struct RestoredCounts;
 
 class StepParticipant {
   public:
@@ -27,6 +30,13 @@ class StepParticipant {
     virtual void accept(const comm::Agreement& /*agreement*/) {}
     // The arrays are written, or the step is skipped. Part of the apply phase.
     virtual void end(Stream& /*stream*/) {}
+
+    // Writes its part of what a checkpoint keeps. Waits.
+    virtual void save(Stream& /*stream*/, OptimizerCounts& /*counts*/) const {}
+    // Of numbers of a file, which may come from anybody: throws for what cannot be here, and makes what restore() needs. Waits.
+    virtual void prepare_restore(Stream& /*stream*/, RestoredCounts& /*restored*/) const {}
+    // After the states were written. Waits.
+    virtual void restore(Stream& /*stream*/, RestoredCounts& /*restored*/) {}
 };
 
 } // namespace mp::optim

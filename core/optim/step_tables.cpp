@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "optim/saved_counts.hpp"
 #include "system/fnv.hpp"
 
 namespace mp::optim {
@@ -190,33 +191,37 @@ void StepTables::set_group_step(Stream& stream, int32_t group, int64_t step) {
     memory_.write(stream, counts);
 }
 
-StepTables::Counts StepTables::read(Stream& stream) const {
+void StepTables::save(Stream& stream, OptimizerCounts& counts) const {
     const StepCounts read = memory_.read(stream);
-    Counts counts;
-    counts.seed = seed_;
-    counts.state = read.state;
     Cohorts now = cohorts_;
     std::vector<int64_t> steps = read.group_steps;
     now.extend(groups_, parameters_, steps);
-    counts.steps = now.counts(steps);
-    return counts;
+    Cohorts::Counts of_all = now.counts(steps);
+    counts.seed = seed_;
+    counts.step = read.state.step;
+    counts.skipped_steps = read.state.skipped_steps;
+    counts.outlier_steps = read.state.outlier_steps;
+    counts.group_steps = std::move(of_all.groups);
+    counts.param_steps = std::move(of_all.parameters);
 }
 
-StepTables::Restored StepTables::prepare_restore(Stream& stream, const Counts& counts) const {
-    Restored restored = {counts.seed, memory_.read(stream), {}, {}};
-    restored.values.state.step = counts.state.step;
-    restored.values.state.skipped_steps = counts.state.skipped_steps;
-    restored.values.state.outlier_steps = counts.state.outlier_steps;
-    restored.cohorts = Cohorts(parameters_, counts.steps, {}, restored.values.group_steps);
-    restored.memory = StepMemory(stream, restored.cohorts.hyper(groups_), restored.values);
-    return restored;
+void StepTables::prepare_restore(Stream& stream, RestoredCounts& restored) const {
+    const OptimizerCounts& counts = restored.counts;
+    Restored& tables = restored.tables;
+    tables.values = memory_.read(stream);
+    tables.values.state.step = counts.step;
+    tables.values.state.skipped_steps = counts.skipped_steps;
+    tables.values.state.outlier_steps = counts.outlier_steps;
+    tables.cohorts = Cohorts(parameters_, {counts.group_steps, counts.param_steps}, {},
+                             tables.values.group_steps);
+    tables.memory = StepMemory(stream, tables.cohorts.hyper(groups_), tables.values);
 }
 
-void StepTables::restore(Stream& stream, Restored&& restored) {
-    seed_ = restored.seed;
-    memory_.set_tables(std::move(restored.memory));
-    memory_.write(stream, restored.values);
-    cohorts_ = std::move(restored.cohorts);
+void StepTables::restore(Stream& stream, RestoredCounts& restored) {
+    seed_ = restored.counts.seed;
+    memory_.set_tables(std::move(restored.tables.memory));
+    memory_.write(stream, restored.tables.values);
+    cohorts_ = std::move(restored.tables.cohorts);
     unused_.clear();
     left_out_.clear();
 }

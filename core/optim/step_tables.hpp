@@ -43,22 +43,16 @@ class StepTables final : public StepParticipant {
     [[nodiscard]] int64_t group_step(Stream& stream, int32_t group) const; // waits
     void set_group_step(Stream& stream, int32_t group, int64_t step);      // waits
 
-    // For a checkpoint: t of each group and of each parameter, beside the state.
-    struct Counts {
-        uint64_t seed = 0;
-        numerics::OptimizerState state;
-        Cohorts::Counts steps;
-    };
-    [[nodiscard]] Counts read(Stream& stream) const; // waits
-    // What restore() writes, made beforehand so that it needs no memory.
+    // The seed, the state, and t of each group and of each parameter.
+    void save(Stream& stream, OptimizerCounts& counts) const override;
+    void prepare_restore(Stream& stream, RestoredCounts& restored) const override;
+    void restore(Stream& stream, RestoredCounts& restored) override;
+    // What restore() writes.
     struct Restored {
-        uint64_t seed = 0;
         StepCounts values;
         Cohorts cohorts;
         StepMemory memory;
     };
-    [[nodiscard]] Restored prepare_restore(Stream& stream, const Counts& counts) const; // waits
-    void restore(Stream& stream, Restored&& restored);                                  // waits
 
   private:
     void plan(Stream& stream);
