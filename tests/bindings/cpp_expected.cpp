@@ -33,6 +33,10 @@ int main() {
     CHECK((*weight->to_vector<float>())[0] < 1.0f);
     CHECK(optimizer->step(nullptr, nullptr).has_value());
     CHECK(optimizer->stats()->step == 2);
+    CHECK(optimizer->set_layer_params({{0}}).has_value());
+    CHECK(optimizer->layer_begin(0, MP_PASS_FORWARD).has_value());
+    CHECK(optimizer->layer_begin(0, MP_PASS_FORWARD).error().status() == MP_STATUS_BAD_STATE);
+    CHECK(optimizer->layer_end(0, MP_PASS_FORWARD).has_value());
 
     auto comms = mp::Comm::threads(1);
     CHECK(comms.has_value() && comms->size() == 1);

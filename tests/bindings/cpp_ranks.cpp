@@ -118,6 +118,54 @@ std::vector<float> train_on_ranks(std::vector<mp::Comm> comms, int stage) {
     return weights[0];
 }
 
+// The same weight, and another one, whose memory comes and goes with layers. Their gradients are made in two micro-batches.
+std::vector<float> train_by_layers(int stage) {
+    auto comms = mp::Comm::threads(2);
+    std::vector<std::vector<float>> weights(2);
+    on_ranks(2, [&](int own) {
+        const auto rank = static_cast<std::size_t>(own);
+        const auto context = mp::Context::create();
+        auto recipe = mp::Recipe::create(context, "bf16_mixed");
+        mp::ShardingOptions sharding;
+        sharding.stage = stage;
+        auto optimizer = mp::Optimizer::create_sharded(context, recipe, comms[rank], sharding);
+        optimizer.add_group();
+        const auto w = recipe.weight(context, {200, 200}, ramp(40000));
+        const auto v = recipe.weight(context, {200, 200}, ramp(40000));
+        const int indices[] = {optimizer.add_param("w", w), optimizer.add_param("v", v)};
+        optimizer.set_layer_params({{indices[0]}, {indices[1]}});
+        optimizer.shard();
+        for (int step = 0; step < 5; ++step) {
+            auto gradient = ramp(40000);
+            for (float& g : gradient)
+                g *= static_cast<float>(own + step);
+            for (const int layer : {0, 1}) {
+                optimizer.layer_begin(layer, MP_PASS_FORWARD);
+                EXPECT_EQ((layer == 0 ? w : v).to_vector<float>().size(), 40000u);
+                optimizer.layer_end(layer, MP_PASS_FORWARD);
+            }
+            for (const int pass : {MP_PASS_ACCUMULATE, MP_PASS_BACKWARD}) {
+                for (const int layer : {1, 0}) {
+                    optimizer.layer_begin(layer, pass);
+                    auto grad = optimizer.grad(indices[layer]);
+                    if (pass == MP_PASS_ACCUMULATE)
+                        grad.write(gradient);
+                    else
+                        EXPECT_EQ(grad.to_vector<float>(), gradient) << "it must not have left";
+                    optimizer.layer_end(layer, pass);
+                }
+            }
+            optimizer.step();
+        }
+        optimizer.layer_begin(0, MP_PASS_FORWARD);
+        weights[rank] = w.to_vector<float>();
+        optimizer.layer_end(0, MP_PASS_FORWARD);
+        comms[rank].barrier();
+    });
+    EXPECT_EQ(weights[0], weights[1]);
+    return weights[0];
+}
+
 } // namespace
 
 TEST(Cpp, RanksAsThreadsAndOverAnOwnTransport) {
@@ -132,6 +180,41 @@ TEST(Cpp, RanksAsThreadsAndOverAnOwnTransport) {
     wire.reset();
     EXPECT_EQ(train_on_ranks(std::move(own), 1), expected);
     EXPECT_TRUE(watched.expired()) << "the transport must end with its last user";
+}
+
+TEST(Cpp, LayersGiveTheSameBitsInEveryStage) {
+    const auto expected = train_on_ranks(mp::Comm::threads(2), 1);
+    for (const int stage : {1, 2, 3})
+        EXPECT_EQ(train_by_layers(stage), expected) << "stage " << stage;
+}
+
+TEST(Cpp, LayersAreCheckedAlsoWithoutRanks) {
+    const auto context = mp::Context::create();
+    auto optimizer = optimizer_of(context, mp::Recipe::create(context, "fp32"));
+    const auto w = zeros(context, {4});
+    optimizer.add_param("w", w);
+    const auto begin = [&](int layer, int pass) {
+        return status_of([&] { optimizer.layer_begin(layer, pass); });
+    };
+    const auto end = [&](int layer, int pass) {
+        return status_of([&] { optimizer.layer_end(layer, pass); });
+    };
+    EXPECT_EQ(begin(0, MP_PASS_FORWARD), MP_STATUS_INVALID_ARGUMENT);
+    optimizer.set_layer_params({{0}, {}}, 0);
+    EXPECT_EQ(end(0, MP_PASS_FORWARD), MP_STATUS_BAD_STATE);
+    EXPECT_EQ(begin(0, MP_PASS_BACKWARD), MP_STATUS_OK);
+    EXPECT_EQ(begin(0, MP_PASS_BACKWARD), MP_STATUS_BAD_STATE);
+    EXPECT_EQ(end(0, MP_PASS_FORWARD), MP_STATUS_BAD_STATE);
+    EXPECT_EQ(status_of([&] { optimizer.set_layer_params({}); }), MP_STATUS_BAD_STATE);
+    EXPECT_EQ(end(0, MP_PASS_BACKWARD), MP_STATUS_OK);
+    for (const int layer : {-1, 2})
+        EXPECT_EQ(begin(layer, MP_PASS_FORWARD), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(begin(1, MP_PASS_ACCUMULATE + 1), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { optimizer.set_layer_params({{0, 1}}); }), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { optimizer.set_layer_params({{0}}, 65); }),
+              MP_STATUS_INVALID_ARGUMENT);
+    optimizer.set_layer_params({});
+    EXPECT_EQ(begin(0, MP_PASS_FORWARD), MP_STATUS_INVALID_ARGUMENT);
 }
 
 TEST(Cpp, ASaveInTheBackgroundWantsRanksThatAnotherThreadMayUse) {

@@ -54,7 +54,7 @@ export MPError, last_note, library_version, library_info,
        split_comm, abort_comm, comm_status, traffic, deadline, set_deadline!, Request, all_reduce!, reduce_scatter!,
        all_gather_values!, wire_bytes, Transport, Operation,
        shard!, grad_ready!, end_microbatch!, acquire_grad!, gather_begin!, gather_wait!, gather_free!, slice, progress,
-       grad_mu, init_params!, load_params!,
+       set_layer_params!, layer_begin!, layer_end!, grad_mu, init_params!, load_params!,
        Checkpoint, add!, save, load!, inspect, describe_checkpoint, export_weights
 
 # The library's path under MIXEDPREC_DIR, or what the system's loader is to look for.

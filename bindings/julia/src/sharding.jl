@@ -58,6 +58,37 @@ end
 @doc (@doc gather_begin!) gather_wait!
 @doc (@doc gather_begin!) gather_free!
 
+const PASSES = (forward = CAPI.MP_PASS_FORWARD, backward = CAPI.MP_PASS_BACKWARD,
+                accumulate = CAPI.MP_PASS_ACCUMULATE)
+
+"""
+    set_layer_params!(optimizer, layers; prefetch = 1)
+
+Which parameters each layer of the model uses, in the order of its forward pass: `[[embedding], [w, b], ...]`. Weights are
+fetched `prefetch` layers ahead, see `layer_begin!`. A parameter may belong to several. The same on every rank.
+"""
+function set_layer_params!(o::Optimizer, layers; prefetch = 1)
+    all(p -> p.optimizer === o, Iterators.flatten(layers)) ||
+        throw(ArgumentError("the layers have parameters of another optimizer"))
+    counts, indices = Int32[length(layer) for layer in layers], Int32[p.index for layer in layers for p in layer]
+    check(CAPI.mp_optimizer_set_layer_params(o, length(counts), counts, indices, prefetch))
+end
+
+"""
+    layer_begin!(optimizer, layer; pass = :forward, queue = nothing)
+    layer_end!(optimizer, layer; pass = :forward, queue = nothing)
+
+Around a pass of a layer, `layers[layer]` of `set_layer_params!`: `:forward`, `:backward`, or `:accumulate`, which is
+backward where another micro-batch adds to the gradients. Stage 3: the weights are whole in between, and those of the next
+layers are on their way. From stage 2 on gradients have memory from the begin of backward on; its end has them leave. Every
+rank does it in the same order. In messages layers count from 0.
+"""
+layer_begin!(o::Optimizer, layer::Integer; pass::Symbol = :forward, queue = nothing) =
+    check(CAPI.mp_optimizer_layer_begin(o, queue, layer - 1, choice(PASSES, pass, "pass")))
+layer_end!(o::Optimizer, layer::Integer; pass::Symbol = :forward, queue = nothing) =
+    check(CAPI.mp_optimizer_layer_end(o, queue, layer - 1, choice(PASSES, pass, "pass")))
+@doc (@doc layer_begin!) layer_end!
+
 "Which elements of a parameter a rank owns, as a range (from 1) in the order of memory."
 function slice(p::Param, rank::Integer)
     start, count = Ref{Int64}(0), Ref{Int64}(0)

@@ -30,6 +30,19 @@ t = Tensor(other, Float32, 3)
 o = Optimizer(c, Recipe(c, "fp32"))
 @test kind(() -> add_param!(o, "t", t)) in (:invalid_argument, :nothing_thrown)
 @test kind(() -> gather_begin!(Param[])) === ArgumentError
+layered, elsewhere = add_param!(o, "w", ones(Float32, 3)), Optimizer(c, Recipe(c, "fp32"))
+@test kind(() -> set_layer_params!(elsewhere, [[layered]])) === ArgumentError
+@test kind(() -> layer_begin!(elsewhere, 1)) === :invalid_argument
+@test kind(() -> set_layer_params!(o, [[layered, layered]])) === :invalid_argument
+@test kind(() -> set_layer_params!(o, [[layered]]; prefetch = -1)) === :invalid_argument
+set_layer_params!(o, [[layered], Param[]])
+@test kind(() -> layer_end!(o, 1)) === :bad_state
+layer_begin!(o, 1; pass = :backward)
+@test kind(() -> layer_begin!(o, 1)) === :bad_state
+@test kind(() -> layer_end!(o, 1)) === :bad_state
+layer_end!(o, 1; pass = :backward)
+@test kind(() -> layer_begin!(o, 0)) === kind(() -> layer_begin!(o, 3)) === :invalid_argument
+@test kind(() -> layer_begin!(o, 2; pass = :sideways)) === ArgumentError
 # Wrong types are Julia's error, not the library's memory.
 @test kind(() -> step!(c, 3)) === MethodError
 @test kind(() -> step!(o; scaler = 3)) === MethodError

@@ -38,6 +38,39 @@ function train(context, rank, comm, stage, steps)
     return stage == 1 ? w : Array(w)
 end
 
+# Two layers of one parameter each, whose gradients are sums of two micro-batches.
+function train_by_layers(context, rank, comm, stage)
+    o = Optimizer(context, Recipe(context, "fp32"); comm = comm, stage = stage)
+    group = add_group!(o; lr = 0.01)
+    weights = [Tensor(context, Float32, 40_000) for _ in 1:2]
+    foreach(w -> copyto!(w, ones(Float32, 40_000)), weights)
+    layers = [[add_param!(group, "w$i", w)] for (i, w) in enumerate(weights)]
+    set_layer_params!(o, layers)
+    shard!(o)
+    for step in 1:4
+        for layer in 1:2
+            layer_begin!(o, layer)
+            @assert length(Array(weights[layer])) == 40_000
+            layer_end!(o, layer)
+            @assert (kind(() -> Array(weights[layer])) === :nothing_thrown) == (stage < 3)
+        end
+        for pass in (:accumulate, :backward), layer in (2, 1)
+            layer_begin!(o, layer; pass = pass)
+            g = grad(layers[layer][1])
+            # The first of them stays for the second.
+            values = pass === :accumulate ? fill(Float32(rank), 40_000) : Array(g) .+ 1.0f0
+            copyto!(g, values)
+            rubbish(rank, step)
+            layer_end!(o, layer; pass = pass)
+        end
+        step!(o)
+    end
+    layer_begin!(o, 2)
+    result = Array(weights[2])
+    layer_end!(o, 2)
+    return result
+end
+
 function thread_tests()
     c = Context(threads = 1)
     for stage in (1, 2)
@@ -67,6 +100,10 @@ function thread_tests()
         result
     end
     @test results[1] isa Vector{Float32} && results[1] == results[2] && results[1][1] ≈ 0.99
+    # Layers do it by one call, in each stage with the same bits.
+    results = [on_ranks((rank, comm) -> train_by_layers(c, rank, comm, stage)) for stage in 0:3]
+    @test all(pair -> pair[1] isa Vector{Float32} && pair[1] == pair[2] == results[1][1], results)
+    @test 0.95 < results[1][1][1] < 0.97
     # First values, where one rank has no files, or a rule that is none.
     file = joinpath(mktempdir(), "w.safetensors")
     header = "{\"w\":{\"dtype\":\"F32\",\"shape\":[10],\"data_offsets\":[0,40]}}"

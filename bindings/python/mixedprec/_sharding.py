@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from ctypes import byref, c_double, c_int64
 from typing import Iterable, Iterator, NamedTuple, Optional, TYPE_CHECKING
 
@@ -62,6 +63,12 @@ class Sharding(NamedTuple):
                 thread=(not self.progress_thread, capi.MP_SHARDING_NO_PROGRESS_THREAD),
             ),
         )
+
+
+def _pass(backward, last):
+    if not backward:
+        return capi.MP_PASS_FORWARD
+    return capi.MP_PASS_BACKWARD if last else capi.MP_PASS_ACCUMULATE
 
 
 class Progress(NamedTuple):
@@ -128,6 +135,37 @@ class SharedOptimizer(Object):
             yield
         finally:
             self.gather_free(params, queue)
+
+    def set_layer_params(self, layers: Iterable[Iterable[int | str]], prefetch: int = 1) -> None:
+        """Which parameters each layer of the model uses, in the order of its forward pass, for layer(). Weights are
+        fetched `prefetch` layers ahead. The same on every rank; not while a layer has begun."""
+        numbers = [[self._index(param) for param in layer] for layer in layers]
+        counts = int32_array(map(len, numbers))
+        indices = int32_array(itertools.chain.from_iterable(numbers))
+        call("mp_optimizer_set_layer_params", self, len(counts), counts, indices, prefetch)
+
+    def layer_begin(
+        self, index: int, backward: bool = False, last: bool = True, queue: Queue | None = None
+    ) -> None:
+        """Before a layer computes: its weights are whole, and in backward its gradients have memory. Collective."""
+        call("mp_optimizer_layer_begin", self, queue, index, _pass(backward, last))
+
+    def layer_end(self, index: int, backward: bool = False, last: bool = True, queue: Queue | None = None) -> None:
+        """After it, with the arguments that it began with: the memory of its weights is given back. After backward its
+        gradients are ready, unless another micro-batch adds to them: last=False."""
+        call("mp_optimizer_layer_end", self, queue, index, _pass(backward, last))
+
+    @contextlib.contextmanager
+    def layer(
+        self, index: int, backward: bool = False, last: bool = True, queue: Queue | None = None
+    ) -> Iterator[None]:
+        """with optimizer.layer(0): the forward pass of a layer; with backward=True its backward pass. An exception ends
+        the pass, too."""
+        self.layer_begin(index, backward, last, queue)
+        try:
+            yield
+        finally:
+            self.layer_end(index, backward, last, queue)
 
     def slice(self, param: int | str, rank: int) -> tuple[int, int]:
         """(first element, count) that a rank owns of a parameter."""

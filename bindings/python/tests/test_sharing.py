@@ -13,9 +13,11 @@ from common import context, run
 from pipe_transport import Pipes
 
 
-def train(comm, stage, steps=12, ranks=2, recipe="fp32"):
-    """Parameters after some steps whose mean gradient over the ranks is known."""
-    count = 40000
+COUNT = 40000
+
+
+def model(comm, stage, recipe="fp32"):
+    """An optimizer of three parameters, and these."""
     sharding = mp.Sharding(stage=stage, bucket_elements=16384)
     optimizer = (
         mp.Optimizer(mp.Recipe(context, recipe), comm=comm, sharding=sharding)
@@ -23,12 +25,24 @@ def train(comm, stage, steps=12, ranks=2, recipe="fp32"):
         else mp.Optimizer(mp.Recipe(context, recipe))
     )
     optimizer.add_group(lr=0.01)
-    rank = comm.rank if comm else None
-    start = array.array("f", [i % 7 for i in range(count)])
-    params = [mp.Tensor(context, count) for _ in range(3)]
+    start = array.array("f", [i % 7 for i in range(COUNT)])
+    params = [mp.Tensor(context, COUNT) for _ in range(3)]
     for i, param in enumerate(params):
         param.write(start)
         optimizer.add_param(f"p{i}", param)
+    return optimizer, params
+
+
+def gradient(step, param, rank, ranks=2):
+    """Its mean over the ranks is that of one rank, which is None."""
+    mean = (step + param) % 3 - 1.0
+    return mean if rank is None else mean + (rank - (ranks - 1) / 2)
+
+
+def train(comm, stage, steps=12, ranks=2, recipe="fp32"):
+    """Parameters after some steps whose mean gradient over the ranks is known."""
+    optimizer, params = model(comm, stage, recipe)
+    rank = comm.rank if comm else None
     grads = [optimizer.state(i, "grad") for i in range(3)]
     if comm:
         optimizer.shard()
@@ -36,9 +50,7 @@ def train(comm, stage, steps=12, ranks=2, recipe="fp32"):
         with optimizer.gathered(range(3)):
             for i, grad in enumerate(grads):
                 optimizer.acquire_grad(i)
-                mean = (step + i) % 3 - 1.0
-                value = mean if rank is None else mean + (rank - (ranks - 1) / 2)
-                grad.write(array.array("f", [value]) * count)
+                grad.write(array.array("f", [gradient(step, i, rank, ranks)]) * COUNT)
                 if comm:
                     optimizer.grad_ready(i)
                 garbage = [[] for _ in range(100)]
@@ -54,6 +66,41 @@ def train(comm, stage, steps=12, ranks=2, recipe="fp32"):
         comm and optimizer.progress.begun,
         comm and optimizer.traffic.total_bytes,
     )
+
+
+def is_there(param):
+    try:
+        return bool(param.read())
+    except mp.Error:
+        return False
+
+
+def train_by_layers(comm, stage, steps=4):
+    """The same steps, where layers have the parameters come and go, and which weights have memory between the passes.
+    Gradients are sums of two micro-batches."""
+    optimizer, params = model(comm, stage)
+    layers = [[0, 1], [2]]
+    optimizer.set_layer_params([["p0", 1], [2, "p0"]])  # p0 is tied: the first layer makes the end of its gradient
+    optimizer.shard()
+    for step in range(steps):
+        for index in (0, 1):
+            with optimizer.layer(index):
+                assert is_there(params[0]) and is_there(params[index + 1])
+        there = [is_there(param) for param in params]
+        for last in (False, True):
+            for index in (1, 0):
+                with optimizer.layer(index, backward=True, last=last):
+                    for i in layers[index]:
+                        grad = optimizer.state(i, "grad")
+                        # Also what must be kept from the first micro-batch to the second is exact.
+                        value = array.array("f", grad.read())[-1] + 1 if last else gradient(step, i, comm.rank) - 1
+                        grad.write(array.array("f", [value]) * COUNT)
+        optimizer.step()
+    result = b""
+    for index in (0, 1):
+        with optimizer.layer(index):
+            result += b"".join(params[i].read() for i in layers[index])
+    return result, there
 
 
 class SharedOptimizers(unittest.TestCase):
@@ -98,6 +145,56 @@ class SharedOptimizers(unittest.TestCase):
         comms = [mp.Comm.custom(Anywhere(r, boxes), deadline=20) for r in range(2)]
         for result, *_ in run(2, lambda comm: train(comm, 2, steps=4), comms=comms):
             self.assertEqual(result, alone)
+
+    def test_layers_give_the_bits_of_one_rank(self):
+        alone = train(None, 0, steps=4)[0]
+        for stage in (0, 1, 2, 3):
+            with self.subTest(stage=stage):
+                for result, there in run(2, lambda comm: train_by_layers(comm, stage)):
+                    self.assertEqual(result, alone)
+                    self.assertEqual(there, [stage < 3] * 3)
+
+    def test_layers_that_differ_are_told(self):
+        def rank(comm):
+            optimizer, _ = model(comm, 1)
+            optimizer.set_layer_params([["p0"]] * (1 + comm.rank))
+            optimizer.step()
+
+        with self.assertRaises(mp.RankMismatchError):
+            run(2, rank)
+
+    def test_layers_are_checked_also_without_ranks(self):
+        optimizer, _ = model(None, 0)
+        with self.assertRaises(mp.InvalidArgumentError):
+            optimizer.layer_begin(0)
+        optimizer.set_layer_params([["p0", 1], []], prefetch=0)
+        with self.assertRaises(mp.BadStateError):
+            optimizer.layer_end(0)
+        with optimizer.layer(0, backward=True), optimizer.layer(1):
+            for wrong in (
+                lambda: optimizer.layer_begin(0),
+                lambda: optimizer.layer_end(0),
+                lambda: optimizer.layer_end(0, backward=True, last=False),
+                lambda: optimizer.set_layer_params([]),
+            ):
+                with self.assertRaises(mp.BadStateError):
+                    wrong()
+        for index in (-1, 2):
+            with self.assertRaises(mp.InvalidArgumentError):
+                optimizer.layer_begin(index)
+        for layers, prefetch in (([["p0", 0]], 1), ([[3]], 1), ([[-1]], 1), ([["p0"]], 65), ([["p0"]], -1)):
+            with self.assertRaises(mp.InvalidArgumentError):
+                optimizer.set_layer_params(layers, prefetch)
+        with self.assertRaises(KeyError):
+            optimizer.set_layer_params([["p3"]])
+        with self.assertRaises(ZeroDivisionError), optimizer.layer(0, backward=True):
+            1 / 0
+        with optimizer.layer(0):  # the exception has ended it
+            pass
+        optimizer.step()
+        optimizer.layer_begin(1)
+        optimizer.step()  # ends it
+        optimizer.set_layer_params([])
 
     def test_ranks_that_differ_are_told(self):
         def rank(comm):

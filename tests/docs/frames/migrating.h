@@ -92,6 +92,12 @@ static void prepare(void) {
     checked((mp_optimizer_gather_wait)(__VA_ARGS__), "mp_optimizer_gather_wait")
 #define mp_optimizer_gather_free(...)                                                              \
     checked((mp_optimizer_gather_free)(__VA_ARGS__), "mp_optimizer_gather_free")
+#define mp_optimizer_set_layer_params(...)                                                         \
+    checked((mp_optimizer_set_layer_params)(__VA_ARGS__), "mp_optimizer_set_layer_params")
+#define mp_optimizer_layer_begin(...)                                                              \
+    checked((mp_optimizer_layer_begin)(__VA_ARGS__), "mp_optimizer_layer_begin")
+#define mp_optimizer_layer_end(...)                                                                \
+    checked((mp_optimizer_layer_end)(__VA_ARGS__), "mp_optimizer_layer_end")
 #define mp_optimizer_grad_ready(...)                                                               \
     checked((mp_optimizer_grad_ready)(__VA_ARGS__), "mp_optimizer_grad_ready")
 #define mp_optimizer_set_linears(...)                                                              \

@@ -206,6 +206,26 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
     result<void> gather_free(span<const std::int32_t> indices, QueueRef queue = {}) {
         return on_params(mp_optimizer_gather_free, indices, queue);
     }
+    /* Layer by layer: weights come and go, and gradients leave, with the passes of a layer. */
+    /** The parameters that each layer uses, in the order of forward: set_layer_params({{0, 1}, {2}}). Weights are fetched
+     * `prefetch` layers ahead. */
+    result<void> set_layer_params(const std::vector<std::vector<std::int32_t>>& layers,
+                                  int prefetch = 1) {
+        std::vector<std::int32_t> counts, indices;
+        for (const auto& layer : layers) {
+            counts.push_back(detail::count_of<std::int32_t>(layer));
+            indices.insert(indices.end(), layer.begin(), layer.end());
+        }
+        return call(mp_optimizer_set_layer_params, detail::count_of<std::int32_t>(layers),
+                    counts.data(), indices.data(), prefetch);
+    }
+    /** pass: MP_PASS_*, the same at the end. A step ends what has not ended. */
+    result<void> layer_begin(int layer, int pass, QueueRef queue = {}) {
+        return call(mp_optimizer_layer_begin, queue, layer, pass);
+    }
+    result<void> layer_end(int layer, int pass, QueueRef queue = {}) {
+        return call(mp_optimizer_layer_end, queue, layer, pass);
+    }
     struct Slice {
         std::int64_t start = 0, count = 0;
     };

@@ -87,7 +87,7 @@ pub use reduce::{wire_bytes, Accumulate, Order, ReduceOptions, WireScale};
 pub use rule::{Hyperparameters, Rule};
 pub use saved::{Keep, Saved};
 pub use scaler::{Scaler, ScalerKind, ScalerOptions, ScalerState};
-pub use sharding::{Progress, ShardKind, Sharding};
+pub use sharding::{Pass, Progress, ShardKind, Sharding};
 pub use step::{step_slices, Slot, StepArgs, StepPlan};
 pub use tensor::{Cells, Tensor};
 pub use transport::{Group, Operation, OperationKind, Transport};

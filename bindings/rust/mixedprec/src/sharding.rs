@@ -93,6 +93,18 @@ impl Sharding {
     }
 }
 
+/// A pass of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Pass {
+    /// Weights are used.
+    Forward = sys::MP_PASS_FORWARD,
+    /// Gradients have their last addition.
+    Backward = sys::MP_PASS_BACKWARD,
+    /// Backward too, but another micro-batch adds to the gradients: they do not leave.
+    Accumulate = sys::MP_PASS_ACCUMULATE,
+}
+
 /// What moves between the calls of a sharded optimizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -164,6 +176,38 @@ impl Optimizer<'_> {
         let count = number(params.len(), "the number of parameters")?;
         // SAFETY: handle and array are good for the call.
         call(|| unsafe { sys::mp_optimizer_gather_free(self.raw(), self.queue(), params.as_ptr(), count) })
+    }
+
+    /// Says which parameters each layer of the model uses, in the order of its forward pass, for
+    /// [`Optimizer::layer_begin`]; and how many layers ahead weights are fetched. A parameter may belong to several. Not
+    /// while a layer has begun.
+    pub fn set_layer_params(&mut self, layers: &[&[i32]], prefetch: usize) -> Result<()> {
+        let counts = layers.iter().map(|layer| number(layer.len(), "the number of parameters"));
+        let (counts, params) = (counts.collect::<Result<Vec<i32>>>()?, layers.concat());
+        let (count, prefetch) = (number(layers.len(), "the number of layers")?, number(prefetch, "prefetch")?);
+        // SAFETY: the handle is alive, and the arrays are good for the call.
+        call(|| unsafe {
+            sys::mp_optimizer_set_layer_params(self.raw(), count, counts.as_ptr(), params.as_ptr(), prefetch)
+        })
+    }
+
+    /// Before a layer, by its number from 0, computes: its weights are whole, those of the next layers are on their way,
+    /// and before backward its gradients have memory. [`Optimizer::layer_end`] follows.
+    ///
+    /// # Safety
+    /// Nobody reads or writes tensors of the layers that are on their way until these begin: a thread of the library's
+    /// writes there. Those of layers that have begun are whole. With a `prefetch` of 0 nothing is on its way.
+    pub unsafe fn layer_begin(&mut self, layer: usize, pass: Pass) -> Result<()> {
+        let layer = number(layer, "the layer")?;
+        self.enqueue(false, || sys::mp_optimizer_layer_begin(self.raw(), self.queue(), layer, pass as i32))
+    }
+
+    /// After a layer has computed, with the pass that began: its weights give their memory back, and after backward its
+    /// gradients leave. A step ends what has not ended.
+    pub fn layer_end(&mut self, layer: usize, pass: Pass) -> Result<()> {
+        let layer = number(layer, "the layer")?;
+        // SAFETY: the handle is alive. The gradients are copied before this returns.
+        self.enqueue(true, || unsafe { sys::mp_optimizer_layer_end(self.raw(), self.queue(), layer, pass as i32) })
     }
 
     /// Which elements of a parameter a rank owns.
