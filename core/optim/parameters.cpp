@@ -308,9 +308,7 @@ MemoryReport Parameters::memory() const noexcept {
         report.parameter_count += p.param->count();
         report.weight += bytes_of(p.param);
         report.grad += bytes_of(p.grad);
-        if (sharding_ != nullptr) {
-            report.weight += sharding_->weights().bytes(i);
-        }
+        report.weight += sharding_ != nullptr ? sharding_->weights().bytes(i) : 0;
         if (p.states.has_value()) {
             const int64_t before = report.total();
             p.states->add_bytes(report);
