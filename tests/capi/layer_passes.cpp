@@ -112,11 +112,13 @@ struct Layered {
     std::vector<std::vector<unsigned char>> weights() {
         std::vector<std::vector<unsigned char>> bytes(params.size());
         for (int32_t layer = 0; layer < kLayerCount; ++layer) {
-            MP_OK(mp_optimizer_layer_begin(optimizer, nullptr, layer, MP_PASS_FORWARD));
+            EXPECT_TRUE(
+                succeeded(mp_optimizer_layer_begin(optimizer, nullptr, layer, MP_PASS_FORWARD)));
             for (const int32_t i : kLayers[static_cast<std::size_t>(layer)]) {
                 bytes[static_cast<std::size_t>(i)] = bytes_of(params[static_cast<std::size_t>(i)]);
             }
-            MP_OK(mp_optimizer_layer_end(optimizer, nullptr, layer, MP_PASS_FORWARD));
+            EXPECT_TRUE(
+                succeeded(mp_optimizer_layer_end(optimizer, nullptr, layer, MP_PASS_FORWARD)));
         }
         return bytes;
     }
