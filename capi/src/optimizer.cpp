@@ -347,4 +347,19 @@ mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_repor
         [&] { write_report(object_of(optimizer, "optimizer")->tables().held(), report); });
 }
 
+mp_status mp_optimizer_get_offload_traffic(const mp_optimizer* optimizer,
+                                           mp_offload_traffic* traffic) {
+    return boundary([&] {
+        const optim::OffloadTraffic moved =
+            object_of(optimizer, "optimizer")->tables().offload_traffic();
+        mp_offload_traffic result{};
+        result.steps = moved.steps;
+        result.to_host_bytes = moved.to_host;
+        result.to_device_bytes = moved.to_device;
+        result.step_ns = moved.step_time.count();
+        result.waited_ns = moved.waited.count();
+        write_struct(traffic, result, "traffic");
+    });
+}
+
 void mp_optimizer_destroy(mp_optimizer* optimizer) { destroy_handle(optimizer); }

@@ -35,6 +35,10 @@ class StepTables final : public StepParticipant {
     [[nodiscard]] std::vector<int32_t> enabled() const;
     // Of everything that a step needs, but these tables.
     [[nodiscard]] MemoryReport held() const noexcept;
+    // Of steps so far; zeros where states are the device's.
+    [[nodiscard]] OffloadTraffic offload_traffic() const noexcept {
+        return streamed_ != nullptr ? streamed_->traffic() : OffloadTraffic();
+    }
 
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
     void set_step(Stream& stream, int64_t step); // t of all parameters too; waits

@@ -9,6 +9,9 @@
 namespace mp::optim {
 namespace {
 
+// For reports alone.
+using Clock = std::chrono::steady_clock;
+
 std::size_t bytes_of_elements(const ArrayRef& array) {
     return static_cast<std::size_t>(bytes_of(array.dtype(), array.count()));
 }
@@ -91,18 +94,20 @@ void StreamedWork::Plan::place(const Context& context) {
     }
 }
 
-void StreamedWork::fetch(std::size_t bucket, bool zero_grad) const {
+void StreamedWork::fetch(std::size_t bucket, bool zero_grad) {
     const Stream& stream = *streams_[bucket % 2];
     for (const std::size_t i : plan_.buckets[bucket].members) {
         const StreamedArrays& a = plan_.arrays[i];
         if (a.grad.count() == 0) {
             continue;
         }
-        stream.copy(a.segment.grad.data, a.grad.data, bytes_of_elements(a.grad),
-                    CopyKind::device_to_host);
+        const auto copy = [&](void* to, const void* from, std::size_t bytes) {
+            stream.copy(to, from, bytes, CopyKind::device_to_host);
+            traffic_.to_host += static_cast<int64_t>(bytes);
+        };
+        copy(a.segment.grad.data, a.grad.data, bytes_of_elements(a.grad));
         if (a.grad.scale_inv != nullptr) {
-            stream.copy(a.segment.grad.scale_inv, a.grad.scale_inv, sizeof(float),
-                        CopyKind::device_to_host);
+            copy(a.segment.grad.scale_inv, a.grad.scale_inv, sizeof(float));
         }
         if (zero_grad) {
             stream.zero(a.grad.data, bytes_of_elements(a.grad));
@@ -121,11 +126,11 @@ void StreamedWork::zero_gradients(Stream& stream) const {
 }
 
 // From staging memory, whose gradients have done their work, so that the host goes on with the next bucket.
-void StreamedWork::send(std::size_t bucket) const {
+void StreamedWork::send(std::size_t bucket) {
     const Stream& stream = *streams_[bucket % 2];
-    const auto copy = [&stream](const void* from, void* to, unsigned char* staged,
-                                std::size_t bytes) {
+    const auto copy = [&](const void* from, void* to, unsigned char* staged, std::size_t bytes) {
         if (bytes > 0) {
+            traffic_.to_device += static_cast<int64_t>(bytes);
             std::memcpy(staged, from, bytes);
             stream.copy(to, staged, bytes, CopyKind::host_to_device);
         }
@@ -139,6 +144,12 @@ void StreamedWork::send(std::size_t bucket) const {
                  staged + optim::staged(a).scales_at(), sizeof(float));
         }
     }
+}
+
+void StreamedWork::wait_for_copies(std::size_t side) {
+    const auto begin = Clock::now();
+    streams_[side]->sync();
+    traffic_.waited += Clock::now() - begin;
 }
 
 // What it says of device memory is the host's by then: prepared_ is read in the apply phase.
@@ -164,6 +175,7 @@ void StreamedWork::apply(Stream& stream, const StepMemory& memory, const StepOpt
         }
         return;
     }
+    const auto begin = Clock::now();
     const std::vector<Bucket>& buckets = plan_.buckets;
     for (std::size_t k = 0; k < buckets.size(); ++k) {
         if (k == 0) {
@@ -172,15 +184,17 @@ void StreamedWork::apply(Stream& stream, const StepMemory& memory, const StepOpt
         if (k + 1 < buckets.size()) {
             fetch(k + 1, options.zero_grad);
         }
-        streams_[k % 2]->sync();
+        wait_for_copies(k % 2);
         check(buckets[k].chosen->run(host.device(), host.queue(), buckets[k].update));
         note_writes(buckets[k].update, host.is_captured());
         host.sync();
         send(k);
     }
-    for (const auto& side : streams_) {
-        side->sync();
+    for (std::size_t side = 0; side < streams_.size(); ++side) {
+        wait_for_copies(side);
     }
+    ++traffic_.steps;
+    traffic_.step_time += Clock::now() - begin;
 }
 
 } // namespace mp::optim

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,15 @@ struct StreamedArrays {
     UpdateSegment segment; // on the host, but for the gradient, whose place there is chosen here
 };
 
+// What was moved, and how long it took.
+struct OffloadTraffic {
+    int64_t steps = 0;
+    int64_t to_host = 0; // bytes
+    int64_t to_device = 0;
+    std::chrono::nanoseconds step_time{0};
+    std::chrono::nanoseconds waited{0}; // of it, for copies
+};
+
 class StreamedWork final : public StepWork {
   public:
     explicit StreamedWork(const std::shared_ptr<Context>& context);
@@ -27,6 +37,7 @@ class StreamedWork final : public StepWork {
 
     // What the next steps are of. Waits. Where it throws nothing has changed.
     void plan(std::vector<StreamedArrays> arrays);
+    [[nodiscard]] const OffloadTraffic& traffic() const noexcept { return traffic_; }
     // Of host memory for arrays on their way.
     [[nodiscard]] int64_t staging_bytes() const noexcept {
         return static_cast<int64_t>(plan_.staging[0].bytes() + plan_.staging[1].bytes());
@@ -72,14 +83,16 @@ class StreamedWork final : public StepWork {
         void place(const Context& context);
     };
 
-    void fetch(std::size_t bucket, bool zero_grad) const;
+    void fetch(std::size_t bucket, bool zero_grad);
     void zero_gradients(Stream& stream) const;
-    void send(std::size_t bucket) const;
+    void send(std::size_t bucket);
+    void wait_for_copies(std::size_t side);
 
     std::shared_ptr<Context> context_;
     std::array<std::shared_ptr<Stream>, 2> streams_;
     Plan plan_;
     PreparedStep prepared_; // of the step that is being applied
+    OffloadTraffic traffic_;
 };
 
 } // namespace mp::optim

@@ -179,6 +179,7 @@ TEST(Cpp, OptimizersScalersAndCheckpointsGoOnWhereTheyStopped) {
     EXPECT_EQ(first.optimizer.group(0).lr, 0.5);
     EXPECT_EQ(first.optimizer.param_name(0), "w");
     EXPECT_EQ(first.optimizer.memory().parameter_count, 64);
+    EXPECT_EQ(first.optimizer.offload_traffic().steps, 0);
     EXPECT_NE(mp::Checkpoint::describe(folder.path.string()).find("step"), std::string::npos);
     first.checkpoint.export_weights((folder.path / "w.safetensors").string());
     EXPECT_EQ(status_of([&] {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans under MP_OPTIMIZER_OFFLOAD, against what live optimizers hold after a step, and against a rank's allocator.
+#include <limits>
+
 #include "planned_model.hpp"
 
 using namespace mp_test;
@@ -94,4 +96,34 @@ TEST(PlanOffload, TheRankThatHoldsMost) {
             expect_equal(plan(-1), most, c.recipe);
         }
     }
+}
+
+// Every element's gradient comes once a step, and its weight goes back once; of a step that is skipped nothing moves.
+TEST(PlanOffload, TrafficIsCounted) {
+    const std::vector<Kind> kinds = {{300, 256, MP_DTYPE_NONE, 0}, {256, 0, MP_DTYPE_FP32, 0}};
+    const Live live("bf16_mixed_dual", kinds, nullptr, {},
+                    MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_CHECK_FINITE);
+    const auto traffic = [](const Live& of) {
+        mp_offload_traffic moved = MP_OFFLOAD_TRAFFIC_INIT;
+        EXPECT_TRUE(succeeded(mp_optimizer_get_offload_traffic(of.optimizer, &moved)));
+        return moved;
+    };
+    EXPECT_EQ(traffic(live).steps, 0);
+    for (int64_t step = 1; step <= 2; ++step) {
+        MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+        const mp_offload_traffic moved = traffic(live);
+        EXPECT_EQ(moved.steps, step);
+        EXPECT_EQ(moved.to_host_bytes, step * (300 * 256 + 256) * 4);
+        EXPECT_EQ(moved.to_device_bytes, step * (300 * 256 * 2 + 256 * 4));
+        EXPECT_GT(moved.step_ns, moved.waited_ns);
+        EXPECT_GE(moved.waited_ns, 0);
+    }
+    const Tensor grad = state_of(live.optimizer, 1, "grad");
+    static_cast<float*>(data_of(grad))[3] = std::numeric_limits<float>::infinity();
+    MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+    EXPECT_EQ(traffic(live).steps, 2);
+    EXPECT_EQ(traffic(live).to_host_bytes, 2 * (300 * 256 + 256) * 4);
+    const Live apart("fp32", kinds, nullptr, {});
+    MP_OK(mp_optimizer_step(apart.optimizer, nullptr, nullptr));
+    EXPECT_EQ(traffic(apart).steps + traffic(apart).step_ns, 0);
 }

@@ -160,6 +160,7 @@ contains
 
         subroutine states()
             type(mp_memory_report) :: report
+            type(mp_offload_traffic) :: moved
             type(mp_tensor) :: values
             character(:), allocatable :: name
             call values%create(context, MP_DTYPE_FP32, [100])
@@ -176,6 +177,8 @@ contains
             call expect(name == "p" .and. optimizer%param_count() == 1 .and. optimizer%group_count() == 2, "names")
             call optimizer%memory(report)
             call expect(report%parameter_count == 100, "memory")
+            call optimizer%offload_traffic(moved)
+            call expect(moved%steps == 0, "offload_traffic")
             call optimizer%sync_master(-1)
             call optimizer%zero_grad()
             call expect(all(grad == 0), "zero_grad")

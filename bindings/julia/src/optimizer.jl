@@ -246,3 +246,7 @@ steps(g::Group; queue = nothing) =
 
 "Bytes held for the parameters so far, by class of tensor."
 memory(o::Optimizer) = memory_report(filled(box -> CAPI.mp_optimizer_get_memory(o, box), CAPI.mp_memory_report()))
+
+"What steps with `offload` have moved, in bytes, and how long they took, in nanoseconds."
+offload_traffic(o::Optimizer) =
+    named(filled(box -> CAPI.mp_optimizer_get_offload_traffic(o, box), CAPI.mp_offload_traffic()))

@@ -128,6 +128,7 @@ p4 = ones(Float32, 100)
 add_param!(offloaded, "p", p4; grad = ones(Float32, 100))
 step!(offloaded)
 @test p4[1] ≈ 0.999
+@test offload_traffic(offloaded).steps == 1 && offload_traffic(offloaded).to_host_bytes == 400
 set_norm_comm!(offloaded, Comm())
 step!(offloaded)
 @test kind(() -> shard!(offloaded)) === :bad_state

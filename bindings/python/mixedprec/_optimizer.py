@@ -37,6 +37,16 @@ class Guard(NamedTuple):
     window: int
 
 
+class OffloadTraffic(NamedTuple):
+    """What steps with offload have moved."""
+
+    steps: int
+    to_host_bytes: int
+    to_device_bytes: int
+    step_ns: int
+    waited_ns: int
+
+
 class StepRecord(NamedTuple):
     """A step of the history.
 
@@ -378,3 +388,9 @@ class Optimizer(FilledOptimizer):
     def memory(self) -> MemoryReport:
         """Bytes really held, by class."""
         return memory_report("mp_optimizer_get_memory", self)
+
+    @property
+    def offload_traffic(self) -> OffloadTraffic:
+        """What steps with offload have moved, and how long they took."""
+        raw = filled(capi.mp_offload_traffic, "mp_optimizer_get_offload_traffic", self)
+        return OffloadTraffic(*(getattr(raw, name) for name in OffloadTraffic._fields))

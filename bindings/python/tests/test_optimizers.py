@@ -237,6 +237,14 @@ class Optimizers(unittest.TestCase):
             optimizer.write_state("w", "exp_avg_sq", floats(-1, 0, 0, 0))
         self.assertEqual(optimizer.seed, 0)
 
+    def test_offload_traffic(self):
+        optimizer = self.make(offload=True)
+        optimizer.step()
+        moved = optimizer.offload_traffic
+        self.assertEqual((moved.steps, moved.to_host_bytes, moved.to_device_bytes), (1, 16, 16))
+        self.assertGreaterEqual(moved.step_ns, moved.waited_ns)
+        self.assertEqual(self.make().offload_traffic.steps, 0)
+
     def test_mistakes(self):
         optimizer = self.make()
         with self.assertRaises(mp.InvalidArgumentError):

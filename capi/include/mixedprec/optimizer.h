@@ -27,6 +27,20 @@ typedef struct mp_optimizer_desc {
 #define MP_OPTIMIZER_DESC_INIT                                                                     \
     { sizeof(mp_optimizer_desc), 0, 0, 0.0 }
 
+/** What offload has moved; see mp_optimizer_get_offload_traffic. */
+typedef struct mp_offload_traffic {
+    uint32_t struct_size;    /* sizeof(mp_offload_traffic), set by the caller */
+    int32_t reserved;        /* 0 */
+    int64_t steps;           /* that were applied */
+    int64_t to_host_bytes;   /* gradients, or their sums, with scales */
+    int64_t to_device_bytes; /* weights, likewise */
+    int64_t step_ns;         /* of moving and updating, until all of it was there */
+    int64_t waited_ns;       /* of it, for copies alone */
+} mp_offload_traffic;
+
+#define MP_OFFLOAD_TRAFFIC_INIT                                                                    \
+    { sizeof(mp_offload_traffic), 0, 0, 0, 0, 0, 0 }
+
 typedef struct mp_param_group_desc {
     uint32_t struct_size; /* sizeof(mp_param_group_desc) */
     uint32_t flags;       /* MP_RULE_MAXIMIZE, MP_RULE_NO_BIAS_CORRECTION */
@@ -361,6 +375,17 @@ MP_API mp_status mp_optimizer_get_param_group(const mp_optimizer* optimizer, int
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_get_memory(const mp_optimizer* optimizer, mp_memory_report* report);
+
+/** What steps under MP_OPTIMIZER_OFFLOAD have moved since the optimizer was made, and how long they took. Bytes by time beside
+ * what a copy reaches say which share of the link is used. waited_ns beside step_ns says whether the link or the host is what
+ * a step waits for. Without the flag all is 0.
+ * @param[in]     optimizer  the optimizer
+ * @param[in,out] traffic    struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_optimizer_get_offload_traffic(const mp_optimizer* optimizer,
+                                                  mp_offload_traffic* traffic);
 
 MP_END_DECLS
 

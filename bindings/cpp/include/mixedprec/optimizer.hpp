@@ -127,6 +127,10 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
         return value<int>(mp_optimizer_get_param_group, index);
     }
     result<MemoryReport> memory() const { return value<MemoryReport>(mp_optimizer_get_memory); }
+    /** What steps with offload have moved, and how long they took. */
+    result<OffloadTraffic> offload_traffic() const {
+        return value<OffloadTraffic>(mp_optimizer_get_offload_traffic);
+    }
 
     /* First values, also of deferred parameters; see first_values.h. */
     result<void> init_params(std::uint64_t seed, span<const mp_param_init> inits,

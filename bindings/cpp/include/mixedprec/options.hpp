@@ -28,6 +28,7 @@ MIXEDPREC_DEFAULTS(GroupOptions, mp_param_group_desc, MP_PARAM_GROUP_DESC_INIT);
 MIXEDPREC_DEFAULTS(GuardOptions, mp_guard_desc, MP_GUARD_DESC_INIT);
 MIXEDPREC_DEFAULTS(LinearStats, mp_linear_stats, MP_LINEAR_STATS_INIT);
 MIXEDPREC_DEFAULTS(MemoryReport, mp_memory_report, MP_MEMORY_REPORT_INIT);
+MIXEDPREC_DEFAULTS(OffloadTraffic, mp_offload_traffic, MP_OFFLOAD_TRAFFIC_INIT);
 MIXEDPREC_DEFAULTS(OptimizerOptions, mp_optimizer_desc, MP_OPTIMIZER_DESC_INIT);
 MIXEDPREC_DEFAULTS(OptimizerStats, mp_optimizer_stats, MP_OPTIMIZER_STATS_INIT);
 MIXEDPREC_DEFAULTS(QuantOptions, mp_quant_desc, MP_QUANT_DESC_INIT);

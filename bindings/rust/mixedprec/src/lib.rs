@@ -78,7 +78,7 @@ pub use gemm::{BlockScales, Gemm, GemmOperands, GemmOptions};
 pub use groups::{GroupOptions, Param};
 pub use linear::{end_step, Gradients, Linear, LinearOptions, Operand, Product};
 pub use monitor::LinearStats;
-pub use optimizer::{Optimizer, OptimizerOptions, Stats};
+pub use optimizer::{OffloadTraffic, Optimizer, OptimizerOptions, Stats};
 pub use plan::{MemoryReport, PlannedTensor};
 pub use quant::{QuantStats, Quantization, Quantize, ScaleRule, Scaling};
 pub use queue::{Event, Queue};

@@ -38,6 +38,22 @@ impl OptimizerOptions {
     }
 }
 
+/// What steps with offload have moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OffloadTraffic {
+    /// Steps that were applied.
+    pub steps: i64,
+    /// Gradients, or their sums.
+    pub to_host_bytes: i64,
+    /// Weights.
+    pub to_device_bytes: i64,
+    /// Of moving and updating, until all of it was there.
+    pub step_time: std::time::Duration,
+    /// Of it, for copies alone.
+    pub waited: std::time::Duration,
+}
+
 /// What a step did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -288,6 +304,22 @@ impl<'a> Optimizer<'a> {
         let raw =
             stored(sys::mp_memory_report::INIT, |raw| unsafe { sys::mp_optimizer_get_memory(self.raw(), raw) })?;
         Ok(MemoryReport::from_raw(&raw))
+    }
+
+    /// What steps with offload have moved, and how long they took.
+    pub fn offload_traffic(&self) -> Result<OffloadTraffic> {
+        // SAFETY: handle and struct are good for the call.
+        let raw = stored(sys::mp_offload_traffic::INIT, |raw| unsafe {
+            sys::mp_optimizer_get_offload_traffic(self.raw(), raw)
+        })?;
+        let time = |ns: i64| std::time::Duration::from_nanos(ns.max(0) as u64);
+        Ok(OffloadTraffic {
+            steps: raw.steps,
+            to_host_bytes: raw.to_host_bytes,
+            to_device_bytes: raw.to_device_bytes,
+            step_time: time(raw.step_ns),
+            waited: time(raw.waited_ns),
+        })
     }
 
     /// The context it works in.

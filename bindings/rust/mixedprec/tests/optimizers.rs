@@ -227,6 +227,7 @@ fn states_in_and_out() {
     assert_eq!(optimizer.options().unwrap().seed, 7);
     let report = optimizer.memory().unwrap();
     assert_eq!((report.parameter_count, report.weight_bytes), (64, 128));
+    assert_eq!(optimizer.offload_traffic().unwrap().steps, 0);
 }
 
 #[test]
