@@ -300,11 +300,12 @@ mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_optimizer_des
     return boundary([&] {
         const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
         const shard::ShardingOptions options = ::options_of(sharding, source);
-        const bool offload = mp::capi::options_of(desc).offload;
+        const optim::OptimizerOptions optimizer = mp::capi::options_of(desc);
+        optim::check_options(optimizer, 0);
         const std::vector<optim::PlannedTensor> planned = planned_of(tensors, tensor_count);
         // Both are known, and both places are looked at, before one is written.
         const optim::MemoryReport held =
-            optim::planned_memory(source, planned, options, {rank, ranks}, offload);
+            optim::planned_memory(source, planned, options, {rank, ranks}, optimizer.offload);
         const optim::PlannedTraffic sent =
             traffic != nullptr ? optim::planned_traffic(source, planned, options, ranks)
                                : optim::PlannedTraffic{};

@@ -42,11 +42,12 @@ void LayerPasses::set_layers(std::vector<std::vector<int32_t>> layers, int32_t p
     }
     layers_ = std::move(layers);
     first_layer_ = std::move(first_layer);
+    has_left_.assign(first_layer_.size(), false);
     prefetch_ = prefetch;
     fetched_.clear();
 }
 
-std::vector<int32_t>& LayerPasses::parameters_of(int32_t layer) {
+const std::vector<int32_t>& LayerPasses::parameters_of(int32_t layer) const {
     if (layer < 0 || layer >= static_cast<int32_t>(layers_.size())) {
         fail(Code::invalid_argument,
              "optimizer: layer %d does not exist; there are %zu (mp_optimizer_set_layer_params)",
@@ -58,6 +59,7 @@ std::vector<int32_t>& LayerPasses::parameters_of(int32_t layer) {
 void LayerPasses::start_over() noexcept {
     begun_.clear();
     fetched_.clear();
+    has_left_.assign(has_left_.size(), false);
 }
 
 std::vector<int32_t> LayerPasses::next(int32_t layer, LayerPass pass) const {
@@ -73,19 +75,32 @@ std::vector<int32_t> LayerPasses::next(int32_t layer, LayerPass pass) const {
     return layers;
 }
 
-// What comes next is asked for before this one is waited for.
-void LayerPasses::begin_layer(Stream& stream, int32_t layer, LayerPass pass) {
-    const std::vector<int32_t>& own = parameters_of(layer);
+void LayerPasses::check_begin(int32_t layer, LayerPass pass) const {
     if (begun_.contains(layer)) {
         fail(Code::bad_state, "optimizer: layer %d has begun already; end that pass first", layer);
     }
+    for (const int32_t index : parameters_of(layer)) {
+        const auto place = static_cast<std::size_t>(index);
+        if (pass != LayerPass::forward && has_left_[place] && first_layer_[place] != layer) {
+            fail(Code::bad_state,
+                 "optimizer: the gradient of '%s' has left with layer %d, but layer %d adds to it; "
+                 "the backward pass of its first layer must be the last",
+                 parameters_[index].name.c_str(), first_layer_[place], layer);
+        }
+    }
+}
+
+// What comes next is asked for before this one is waited for.
+void LayerPasses::begin_layer(Stream& stream, int32_t layer, LayerPass pass) {
+    const std::vector<int32_t>& own = parameters_of(layer);
+    check_begin(layer, pass);
     shard::Sharding* const sharding = parameters_.sharding();
     const std::vector<int32_t> following = next(layer, pass);
     if (sharding != nullptr) {
         sharding->begin_gather(stream, own);
         for (const int32_t one : following) {
+            sharding->begin_gather(stream, parameters_of(one)); // but what has its memory
             if (!contains(fetched_, one)) {
-                sharding->begin_gather(stream, parameters_of(one));
                 fetched_.push_back(one);
             }
         }
@@ -97,6 +112,9 @@ void LayerPasses::begin_layer(Stream& stream, int32_t layer, LayerPass pass) {
         }
     }
     begun_.emplace(layer, pass);
+    if (pass == LayerPass::forward) { // of another micro-batch
+        has_left_.assign(has_left_.size(), false);
+    }
     fetched_.erase(std::remove(fetched_.begin(), fetched_.end(), layer), fetched_.end());
 }
 
@@ -122,7 +140,8 @@ std::vector<int32_t> LayerPasses::unused_after(int32_t layer) const {
 void LayerPasses::end_layer(Stream& stream, int32_t layer, LayerPass pass) {
     const std::vector<int32_t>& own = parameters_of(layer);
     const auto begun = begun_.find(layer);
-    if (begun == begun_.end() || begun->second != pass) {
+    const bool is_forward = pass == LayerPass::forward;
+    if (begun == begun_.end() || (begun->second == LayerPass::forward) != is_forward) {
         fail(Code::bad_state, "optimizer: layer %d has not begun this pass%s", layer,
              begun == begun_.end() ? "" : ", but another one");
     }
@@ -135,8 +154,9 @@ void LayerPasses::end_layer(Stream& stream, int32_t layer, LayerPass pass) {
         return;
     }
     for (auto index = own.rbegin(); index != own.rend(); ++index) { // as backward makes them
-        if (first_layer_[static_cast<std::size_t>(*index)] == layer &&
-            !parameters_[*index].layout.is_frozen) {
+        const auto place = static_cast<std::size_t>(*index);
+        if (first_layer_[place] == layer && !parameters_[*index].layout.is_frozen) {
+            has_left_[place] = true;
             sharding->grad_ready(stream, *index);
         }
     }

@@ -26,15 +26,20 @@ class LayerPasses final : public StepParticipant {
     void set_layers(std::vector<std::vector<int32_t>> layers, int32_t prefetch);
 
     // Around a layer's pass. Collective where ranks share the parameters. Where they throw for a wrong call nothing has changed.
+    // One that could not begin may be begun again. One has ended also where its gradients could not be sent.
     void begin_layer(Stream& stream, int32_t layer, LayerPass pass);
     void end_layer(Stream& stream, int32_t layer, LayerPass pass);
 
     void propose(comm::Agreement& agreement) override;
-    // Its weights are gone: no pass is under way.
+    // Weights are gone: no pass is under way.
     void end(Stream& /*stream*/) noexcept override { start_over(); }
+    void restore(Stream& /*stream*/, RestoredCounts& /*restored*/) noexcept override {
+        start_over();
+    }
 
   private:
-    [[nodiscard]] std::vector<int32_t>& parameters_of(int32_t layer);
+    [[nodiscard]] const std::vector<int32_t>& parameters_of(int32_t layer) const;
+    void check_begin(int32_t layer, LayerPass pass) const;
     void start_over() noexcept;
     // Those that follow in this pass.
     [[nodiscard]] std::vector<int32_t> next(int32_t layer, LayerPass pass) const;
@@ -47,6 +52,7 @@ class LayerPasses final : public StepParticipant {
     int32_t prefetch_ = 0;
     std::map<int32_t, LayerPass> begun_; // layers
     std::vector<int32_t> fetched_;       // layers that are on their way and have not begun
+    std::vector<bool> has_left_; // by parameter: its gradient, since the last forward pass began
 };
 
 } // namespace mp::optim

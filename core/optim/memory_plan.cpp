@@ -124,29 +124,25 @@ int64_t staging_bytes(std::span<const StagedArray> arrays) {
     return static_cast<int64_t>(staging.bytes[0] + staging.bytes[1]);
 }
 
-// By shard: what its rank stages, in the order of the tensors.
-std::vector<int64_t> staging_of_shards(const std::vector<Layout>& tensors,
-                                       const shard::ShardingOptions& sharding, int32_t sharers) {
-    std::vector<std::vector<StagedArray>> arrays(static_cast<std::size_t>(sharers));
+// Of one shard: what its rank stages of what it owns, in the order of the tensors.
+int64_t own_staging(const std::vector<Layout>& tensors, const shard::ShardingOptions& sharding,
+                    int32_t sharers, int32_t mine) {
     std::vector<shard::ShardSlice> slices;
     visit_cut(tensors, sharding, sharers, [&](const shard::ShardSlice& slice) {
-        if (slice.count > 0) {
+        const Layout& tensor = layout_of(tensors, slice);
+        if (slice.rank == mine && slice.count > 0 && !tensor.is_frozen &&
+            tensor.states == Placement::slice) {
             slices.push_back(slice);
         }
     });
     std::sort(slices.begin(), slices.end(),
               [](const auto& a, const auto& b) { return a.parameter < b.parameter; });
+    std::vector<StagedArray> arrays;
+    arrays.reserve(slices.size());
     for (const shard::ShardSlice& slice : slices) {
-        const Layout& tensor = layout_of(tensors, slice);
-        if (!tensor.is_frozen && tensor.states == Placement::slice) {
-            arrays[static_cast<std::size_t>(slice.rank)].push_back(staged(tensor, slice.count));
-        }
+        arrays.push_back(staged(layout_of(tensors, slice), slice.count));
     }
-    std::vector<int64_t> bytes;
-    for (const std::vector<StagedArray>& of_shard : arrays) {
-        bytes.push_back(staging_bytes(of_shard));
-    }
-    return bytes;
+    return staging_bytes(arrays);
 }
 
 // What every rank stages where all of them step everything.
@@ -182,15 +178,16 @@ void add_own(MemoryReport& report, const Layout& tensor, int64_t own) {
     }
 }
 
-// The shard that holds most for what it owns, the first of equal ones: all shards at once, in one pass over the slices.
-// `bytes`: what each has beside it.
+// The shard that holds most on its device for what it owns, the first of equal ones: all shards at once, in one pass over the
+// slices.
 int32_t largest_shard(const std::vector<Layout>& tensors, const shard::ShardingOptions& sharding,
-                      std::vector<int64_t> bytes) {
-    const auto sharers = static_cast<int32_t>(bytes.size());
+                      int32_t sharers) {
+    shard::check_shard_count(sharers);
+    std::vector<int64_t> bytes(static_cast<std::size_t>(sharers));
     visit_cut(tensors, sharding, sharers, [&](const shard::ShardSlice& slice) {
         MemoryReport one;
         add_own(one, layout_of(tensors, slice), slice.count);
-        bytes[static_cast<std::size_t>(slice.rank)] += one.total();
+        bytes[static_cast<std::size_t>(slice.rank)] += one.total() - one.host;
     });
     return static_cast<int32_t>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
@@ -279,13 +276,13 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const Planne
         return report; // nobody shares it
     }
     const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : rank.ranks;
-    const std::vector<int64_t> staged =
-        offload ? staging_of_shards(planned, sharding, sharers)
-                : std::vector<int64_t>(static_cast<std::size_t>(sharers));
     const int32_t mine =
-        rank.rank == kLargestRank ? largest_shard(planned, sharding, staged) : rank.rank % sharers;
-    report.offload += staged[static_cast<std::size_t>(mine)];
-    report.host += staged[static_cast<std::size_t>(mine)];
+        rank.rank == kLargestRank ? largest_shard(planned, sharding, sharers) : rank.rank % sharers;
+    if (offload) {
+        const int64_t own = own_staging(planned, sharding, sharers, mine);
+        report.offload += own;
+        report.host += own;
+    }
     visit_cut(planned, sharding, sharers, [&](const shard::ShardSlice& slice) {
         if (slice.rank == mine) {
             add_own(report, layout_of(planned, slice), slice.count);

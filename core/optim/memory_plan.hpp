@@ -61,7 +61,8 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
 // the gradients of its own elements, in fp32 or as codes under a shared scale (stage 0: of all, too), and where a weight is
 // not in its own memory, or is gathered in a narrower type, its owner's copy. The one scale of a weight or gradient is on
 // every rank. A rank alone has everything.
-inline constexpr int32_t kLargestRank = -1; // the one that holds most, the first of equal ones
+inline constexpr int32_t kLargestRank =
+    -1; // the one that holds most on its device, the first of equal ones
 struct RankOf {
     int32_t rank = 0;
     int32_t ranks = 1;

@@ -12,17 +12,21 @@
 #include "system/fnv.hpp"
 
 namespace mp::shard {
+
+void check_shard_count(int32_t ranks) {
+    constexpr int32_t kMost = 1 << 20;
+    if (ranks < 1 || ranks > kMost) {
+        fail(Code::invalid_argument, "shard plan: %d ranks; there must be 1 to %d", ranks, kMost);
+    }
+}
+
 namespace {
 
 // So that an element's number times the ranks stays within 64 bits.
 constexpr int64_t kLargestTotal = int64_t{1} << 42;
-constexpr int32_t kMostRanks = 1 << 20;
 
 void check(const ShardOptions& options, std::span<const int64_t> counts) {
-    if (options.ranks < 1 || options.ranks > kMostRanks) {
-        fail(Code::invalid_argument, "shard plan: %d ranks; there must be 1 to %d", options.ranks,
-             kMostRanks);
-    }
+    check_shard_count(options.ranks);
     if (options.bucket_elements < 1) {
         fail(Code::invalid_argument,
              "shard plan: buckets of %lld elements; there must be at least 1",

@@ -25,6 +25,9 @@ inline constexpr int64_t kSliceGap = 128;
     return (count + kSliceGap - 1) / kSliceGap * kSliceGap;
 }
 
+// Throws for more than there may be, so that nothing is made for them.
+void check_shard_count(int32_t ranks);
+
 struct ShardOptions {
     ShardKind kind = ShardKind::flat;
     int32_t ranks = 1;

@@ -218,17 +218,28 @@ void ShardedWeights::publish(Stream& stream) {
     }
 }
 
+// What cannot be fetched has no memory either: its zeros would be taken for weights.
 void ShardedWeights::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     std::vector<int32_t> absent;
-    for (const int32_t parameter : parameters) {
-        Tensor& param = *tensors_[static_cast<std::size_t>(parameter)].param;
-        if (!param.has_memory()) {
-            param.restore_memory(stream);
-            absent.push_back(parameter);
+    const auto tensor_of = [this](int32_t parameter) -> Tensor& {
+        return *tensors_[static_cast<std::size_t>(parameter)].param;
+    };
+    try {
+        for (const int32_t parameter : parameters) {
+            if (!tensor_of(parameter).has_memory()) {
+                absent.push_back(parameter);
+                tensor_of(parameter).restore_memory(stream);
+            }
         }
-    }
-    if (!absent.empty()) {
-        send(stream, std::move(absent));
+        if (!absent.empty()) {
+            send(stream, absent);
+        }
+    } catch (...) {
+        (void)stream.queue().sync(); // it was just zeroed
+        for (const int32_t parameter : absent) {
+            tensor_of(parameter).drop_memory();
+        }
+        throw;
     }
 }
 

@@ -2,6 +2,7 @@
 // HostBytes: bytes in host memory that somebody else fills: a vector would write zeros first.
 #pragma once
 
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -34,7 +35,7 @@ class HostBytes {
     [[nodiscard]] const unsigned char* data() const noexcept {
         return static_cast<const unsigned char*>(memory_.get());
     }
-    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] std::size_t size() const noexcept { return memory_ != nullptr ? size_ : 0; }
 
   private:
     static constexpr std::size_t kCacheLine = 64;

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers whose parameters come and go by one call: the bits of a run without ranks, what has memory when, and wrong calls.
+#include <atomic>
+#include <cstdlib>
+
 #include "sharded_model.hpp"
+#include "training.hpp"
 #include "wrong_calls.hpp"
 
 using namespace mp_test;
@@ -25,15 +29,39 @@ mp_status set_layers(mp_optimizer* optimizer, const std::vector<std::vector<int3
                                          counts.data(), indices.data(), prefetch);
 }
 
+// Gives so many times more.
+struct Allocations {
+    std::atomic<int64_t> left = INT64_MAX; // an optimizer has a thread, too
+    static void* allocate(std::size_t size, std::size_t alignment, void* payload) {
+        if (--static_cast<Allocations*>(payload)->left < 0) {
+            return nullptr;
+        }
+        return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    }
+    static void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/,
+                        void* /*payload*/) {
+        std::free(pointer);
+    }
+};
+
+Context make_context_of(const mp_context_desc* desc) {
+    mp_context_desc one = MP_CONTEXT_DESC_INIT;
+    one.num_threads = 1;
+    mp_context* made = nullptr;
+    EXPECT_TRUE(succeeded(mp_context_create(desc != nullptr ? desc : &one, &made)));
+    return Context(made);
+}
+
 struct Layered {
-    Context context = make_context(1);
+    Context context;
     Recipe recipe;
     Optimizer optimizer;
     std::vector<Tensor> params;
     int32_t rank;
 
-    Layered(const char* name, mp_comm* comm, int32_t rank_, int32_t stage)
-        : recipe(make_recipe(context, name)), rank(rank_) {
+    Layered(const char* name, mp_comm* comm, int32_t rank_, int32_t stage,
+            const mp_context_desc* on = nullptr)
+        : context(make_context_of(on)), recipe(make_recipe(context, name)), rank(rank_) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
         desc.flags = MP_OPTIMIZER_ZERO_GRAD;
@@ -235,6 +263,81 @@ TEST(LayerPasses, WrongCallsAreSaidAndChangeNothing) {
         });
         MP_OK(end(1, MP_PASS_FORWARD));
         MP_OK(set_layers(optimizer, {}, 0));
+    });
+}
+
+// The first of tied layers is the last in backward; a gradient that has left takes nothing more.
+TEST(LayerPasses, AGradientThatHasLeftIsNotAddedTo) {
+    run_sharded(2, [](mp_comm* comm, int32_t rank) {
+        Layered model("fp32", comm, rank, 2);
+        MP_OK(set_layers(model.optimizer, kLayers, 1));
+        const auto begin = [&](int32_t layer, int32_t pass) {
+            return mp_optimizer_layer_begin(model.optimizer, nullptr, layer, pass);
+        };
+        const auto both = [&](int32_t layer, int32_t pass, int32_t end) {
+            MP_OK(begin(layer, pass));
+            MP_OK(mp_optimizer_layer_end(model.optimizer, nullptr, layer, end));
+        };
+        both(0, MP_PASS_BACKWARD, MP_PASS_ACCUMULATE); // it says so at its end
+        both(0, MP_PASS_BACKWARD, MP_PASS_BACKWARD);
+        MP_FAILS(begin(3, MP_PASS_BACKWARD), MP_STATUS_BAD_STATE, "p0", "layer 3 adds to it");
+        both(3, MP_PASS_FORWARD, MP_PASS_FORWARD); // of another micro-batch
+        both(3, MP_PASS_ACCUMULATE, MP_PASS_ACCUMULATE);
+        MP_OK(mp_optimizer_step(model.optimizer, nullptr, nullptr));
+        both(3, MP_PASS_BACKWARD, MP_PASS_BACKWARD);
+    });
+}
+
+// Wherever memory ends, nothing is taken for weights that did not come; and a begin that failed may be repeated.
+TEST(LayerPasses, WhatHadNoMemoryIsBegunAgain) {
+    Allocations memory;
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.num_threads = 1;
+    desc.allocate = Allocations::allocate;
+    desc.release = Allocations::release;
+    desc.allocator_payload = &memory;
+    run_sharded(1, [&](mp_comm* comm, int32_t rank) {
+        Layered model("bf16_mixed_dual", comm, rank, 3, &desc);
+        MP_OK(set_layers(model.optimizer, kLayers, 3));
+        const std::vector<std::vector<unsigned char>> expected = model.weights();
+        int failed = 0;
+        bool has_failed = true;
+        for (int64_t n = 0; has_failed; ++n) {
+            memory.left = n;
+            const mp_status status =
+                mp_optimizer_layer_begin(model.optimizer, nullptr, 1, MP_PASS_BACKWARD);
+            memory.left = INT64_MAX;
+            has_failed = status != MP_STATUS_OK;
+            if (has_failed) {
+                EXPECT_EQ(status, MP_STATUS_OUT_OF_MEMORY) << mp_last_error_message();
+                ++failed;
+                MP_OK(mp_optimizer_layer_begin(model.optimizer, nullptr, 1, MP_PASS_BACKWARD));
+            }
+            for (const int32_t i : kLayers[1]) {
+                const auto place = static_cast<std::size_t>(i);
+                EXPECT_TRUE(bytes_of(model.params[place]) == expected[place]) << n << " " << i;
+            }
+            constexpr int32_t kAll[] = {0, 1, 2, 3, 4, 5};
+            MP_OK(mp_optimizer_layer_end(model.optimizer, nullptr, 1, MP_PASS_ACCUMULATE));
+            MP_OK(mp_optimizer_gather_free(model.optimizer, nullptr, kAll, 6));
+        }
+        EXPECT_GT(failed, 3);
+    });
+}
+
+TEST(LayerPasses, ALoadEndsWhatHasBegun) {
+    const Folder folder("layers");
+    run_sharded(2, [&](mp_comm* comm, int32_t rank) {
+        Layered model("fp32", comm, rank, 3);
+        MP_OK(set_layers(model.optimizer, kLayers, 1));
+        const Checkpoint checkpoint = checkpoint_of(model.context, model.optimizer, comm);
+        const std::string path = folder.path.string();
+        MP_OK(mp_checkpoint_save(checkpoint, path.c_str(), 1, 0));
+        MP_OK(mp_optimizer_layer_begin(model.optimizer, nullptr, 0, MP_PASS_FORWARD));
+        MP_OK(mp_checkpoint_load(checkpoint, path.c_str(), 0, nullptr));
+        MP_OK(mp_optimizer_layer_begin(model.optimizer, nullptr, 0, MP_PASS_FORWARD));
+        EXPECT_TRUE(model.is_coming(1)); // fetched again
+        MP_OK(mp_optimizer_layer_end(model.optimizer, nullptr, 0, MP_PASS_FORWARD));
     });
 }
 

@@ -10,6 +10,7 @@ from typing import Iterable, Iterator, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
 from ._comm import Traffic
+from ._errors import Error
 from ._library import Object, call, choice, choices, filled, flags, value
 from ._memory import dtype_number, int32_array
 from ._reduce import ORDERS, WIRE_SCALES
@@ -160,12 +161,15 @@ class SharedOptimizer(Object):
         self, index: int, backward: bool = False, last: bool = True, queue: Queue | None = None
     ) -> Iterator[None]:
         """with optimizer.layer(0): the forward pass of a layer; with backward=True its backward pass. An exception ends
-        the pass, too."""
+        the pass, too, but its gradients are not ready then."""
         self.layer_begin(index, backward, last, queue)
         try:
             yield
-        finally:
-            self.layer_end(index, backward, last, queue)
+        except BaseException:
+            with contextlib.suppress(Error):
+                self.layer_end(index, backward, False, queue)
+            raise
+        self.layer_end(index, backward, last, queue)
 
     def slice(self, param: int | str, rank: int) -> tuple[int, int]:
         """(first element, count) that a rank owns of a parameter."""

@@ -174,7 +174,6 @@ class SharedOptimizers(unittest.TestCase):
             for wrong in (
                 lambda: optimizer.layer_begin(0),
                 lambda: optimizer.layer_end(0),
-                lambda: optimizer.layer_end(0, backward=True, last=False),
                 lambda: optimizer.set_layer_params([]),
             ):
                 with self.assertRaises(mp.BadStateError):

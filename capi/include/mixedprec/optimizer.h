@@ -10,11 +10,12 @@
 #include "step.h"
 
 /* mp_optimizer_desc.flags, beside those of step.h */
-/* States and step on the host, parameters and gradients on the context's device. Gradients come in buckets of 16 MiB
- * while the host steps the bucket before; weights go back likewise. The bits are the same. mp_optimizer_step waits for
- * all of it. The host keeps a copy of the weights: after writing into one call mp_optimizer_sync_master. States, and
- * values of states, are tensors on the host. mp_optimizer_get_memory counts all of it. Ranks that share the optimizer
- * (sharding.h) each keep on their host what is theirs, in every stage. Not for mp_optimizer_step_pointers. */
+/* States and step on the host, parameters and gradients on the context's device. Gradients come in buckets, of whole
+ * tensors and at least 16 MiB, while the host steps the bucket before; weights go back likewise. The bits are the same.
+ * mp_optimizer_step waits for all of it. The host keeps a copy of the weights: after writing into one call
+ * mp_optimizer_sync_master. States, and values of states, are tensors on the host. mp_optimizer_get_memory counts all of
+ * it. Ranks that share the optimizer (sharding.h) each keep on their host what is theirs, in every stage. Not for
+ * mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 4u
 
 typedef struct mp_optimizer_desc {

@@ -262,26 +262,29 @@ MP_API mp_status mp_optimizer_set_layer_params(mp_optimizer* optimizer, int32_t 
                                                int32_t prefetch);
 
 /** Before a layer computes. Stage 3: its weights are whole when this returns, and those of the layers that come next in this
- * pass are on their way. Before backward, from stage 2 on, its gradients have memory. Does nothing without sharding. Layers
+ * pass are on their way. Before backward, from stage 2 on, its gradients have memory. Without sharding nothing moves. Layers
  * may begin in any order, in the same one on every rank; the next ones are those that follow by number, in backward
- * downwards. Blocks.
+ * downwards. Of layers that share a parameter the first by number is the last in backward. One that could not begin may be
+ * begun again. Blocks.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
  * @param[in] layer      its number, from 0
  * @param[in] pass       MP_PASS_*
- * @returns as mp_optimizer_gather_begin; MP_STATUS_INVALID_ARGUMENT (layer, pass); MP_STATUS_BAD_STATE (it has begun)
+ * @returns as mp_optimizer_gather_begin; MP_STATUS_INVALID_ARGUMENT (layer, pass); MP_STATUS_BAD_STATE (it has begun; a
+ *          gradient that it adds to has left; before mp_optimizer_shard)
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_optimizer_layer_begin(mp_optimizer* optimizer, mp_queue* queue, int32_t layer,
                                           int32_t pass);
 
 /** After a layer has computed. Stage 3: the memory of its weights is given back, but of those that another layer uses, which
- * has begun. After backward its gradients are ready (mp_optimizer_grad_ready), one of several layers with the first of them.
- * A step ends what has not ended. Does nothing without sharding. Blocks for buckets that leave.
+ * has begun or is coming. After backward its gradients are ready (mp_optimizer_grad_ready), one of several layers with the
+ * first of them; the pass has ended also where they could not be sent. A step, or a checkpoint that is loaded, ends what has
+ * not ended. Without sharding nothing moves. Blocks for buckets that leave.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @param[in] layer      its number, from 0
- * @param[in] pass       MP_PASS_*, as it began
+ * @param[in] pass       MP_PASS_*, as it began; a backward pass may end as the other kind
  * @returns as mp_optimizer_grad_ready; as mp_optimizer_gather_free; MP_STATUS_BAD_STATE also where it has not begun
  * @threads C
  * @since 0.2 */
@@ -357,13 +360,14 @@ MP_API mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t 
 /** Plans tensors of several kinds: kept in fp32 beside the recipe's weights, of groups with formats of their own, or gathered
  * as codes; what one rank holds, and what it sends. A model that is made so holds exactly these bytes.
  * @param[in]     recipe        the recipe
- * @param[in]     desc          as for mp_optimizer_create: MP_OPTIMIZER_OFFLOAD counts, with the buckets of a step over all
- *                              tensors; NULL: all defaults
+ * @param[in]     desc          as for mp_optimizer_create, and refused as there: MP_OPTIMIZER_OFFLOAD counts, with the
+ *                              buckets of a step over all tensors; NULL: all defaults
  * @param[in]     tensors       the parameters; may be NULL when tensor_count is 0
  * @param[in]     tensor_count  how many
  * @param[in]     sharding      as for mp_optimizer_create_sharded; NULL: the defaults
- * @param[in]     rank          in 0..ranks-1; -1: the rank that holds most, the first of equal ones, found in one pass
- * @param[in]     ranks         how many; 1: as for mp_recipe_plan_memory_sharded
+ * @param[in]     rank          in 0..ranks-1; -1: the rank that holds most (with offload: on its device), the first of
+ *                              equal ones, found in one pass
+ * @param[in]     ranks         how many; 1: as for mp_recipe_plan_memory_sharded, also with offload
  * @param[in,out] memory        as of mp_recipe_plan_memory_sharded; NULL: not wanted
  * @param[in,out] traffic       bytes that a rank sends in a step, the mean over the ranks: gradients as all_to_all_bytes,
  *                              weights (stage 0: the sums) as all_gather_bytes, both in total_bytes; other fields 0. In stage 3
