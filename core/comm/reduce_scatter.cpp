@@ -137,8 +137,9 @@ bool ReduceScatter::sum(Stream& stream, int64_t most) {
         for (SumPart& part : parts) {
             part = part_from(part, summed_, wire_grid(desc_.wire));
         }
-        sum_parts(stream, parts,
-                  sum_desc(comm_.rank(), summed_, count, slice(result_, summed_, count)));
+        SumPartsDesc op = sum_desc(comm_.rank(), summed_, count, slice(result_, summed_, count));
+        op.written_first = desc_.written_first;
+        sum_parts(stream, parts, op);
         stream.sync();
         summed_ += count;
     }

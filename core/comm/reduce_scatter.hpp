@@ -32,6 +32,7 @@ struct ReduceDesc {
     numerics::Rounding rounding;
     int64_t deadline_ms = 0;
     const char* site = nullptr;
+    int64_t written_first = 0; // as that of SumPartsDesc, of the result
 };
 
 // Throws where the combination has no meaning or breaks the order's promise, and says why.

@@ -259,6 +259,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     desc.order = form_.order;
     desc.slots = form_.slots;
     desc.site = "a bucket of gradients";
+    desc.written_first = static_cast<int64_t>(sums_.bytes()); // they are read when all are there
     InFlightBucket::Load load;
     load.bucket = index;
     load.staged = staging_dtype(bucket.wire);

@@ -27,6 +27,7 @@ struct SumCase {
     int32_t fixed_bits = numerics::fixed_bits(6);
     std::vector<uint32_t> block_amax;
     int64_t offset = 0; // elements
+    int64_t written_first = 0;
 };
 
 struct SumResult {
@@ -73,6 +74,7 @@ inline bool sum(TestDevice& on, const Candidate& candidate, const SumCase& c, Su
     op.block_amax = blocks.as<uint32_t>();
     op.first_element = c.first_element;
     op.fixed_bits = c.fixed_bits;
+    op.written_first = c.written_first;
     if (!supports(on, candidate, op)) {
         return false;
     }

@@ -108,6 +108,7 @@ struct SumPartsJob {
     const SumPartsDesc* op;
     int64_t start;
     int64_t count;
+    bool stream; // the sum will not be read soon: write around the caches
 };
 
 // One instruction set's compiled bodies. All bit-equal, except gemm, where the order of the sum is

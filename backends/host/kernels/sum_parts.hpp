@@ -4,6 +4,7 @@
 
 #include "host/kernels/dequantize.hpp"
 #include "host/kernels/jobs.hpp"
+#include "host/kernels/memory.hpp"
 #include "numerics/part_sum.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
@@ -81,7 +82,7 @@ MP_ISA_FUNCTION inline void store_wide_sum(const SumPartsDesc& op, const double*
     store_sum(op, once, start, n);
 }
 
-MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int n) {
+MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int n, bool stream) {
     alignas(64) float stack[numerics::kSumDepth][kSumTile];
     int depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
@@ -98,7 +99,14 @@ MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int 
             add_tile(stack[depth - 1], stack[depth], n);
         }
     }
-    store_sum(op, stack[0], start, n);
+    const DType to = op.destination.dtype;
+    void* destination = element_address(op.destination.data, to, start);
+    if (to == DType::fp32 && may_stream(stream, destination, n * dtype_size(to))) {
+        unify_nan(stack[0], n);
+        stream_lines(destination, stack[0], n * dtype_size(to));
+    } else {
+        store_sum(op, stack[0], start, n);
+    }
 }
 
 MP_ISA_FUNCTION inline void sum_tile_wide(const SumPartsDesc& op, int64_t start, int n) {
@@ -191,7 +199,7 @@ inline void sum_parts_chunk(const SumPartsJob& job) {
         const int n = min_int(end - start, most - into);
         switch (op.mode) {
         case SumMode::fp32:
-            sum_tile(op, start, n);
+            sum_tile(op, start, n, job.stream);
             break;
         case SumMode::fp64:
             sum_tile_wide(op, start, n);
@@ -204,6 +212,9 @@ inline void sum_parts_chunk(const SumPartsJob& job) {
             break;
         }
         start += n;
+    }
+    if (job.stream) {
+        finish_stream();
     }
 }
 

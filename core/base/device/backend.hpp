@@ -16,7 +16,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 15;
+inline constexpr uint32_t kInterfaceVersion = 16;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {

@@ -324,6 +324,8 @@ struct SumPartsDesc : OpDesc {
     uint32_t* block_amax = nullptr;
     int64_t first_element = 0; // which logical element the first is
     int32_t fixed_bits = 0;    // numerics::fixed_bits()
+    // Bytes that are written before the destination is read, where that is more than it has. Changes no result.
+    int64_t written_first = 0;
 };
 
 // update_loss_scale().
