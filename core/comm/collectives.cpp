@@ -18,6 +18,7 @@ Collective collective_of(const AllToAll& what) {
     collective.receive = what.receive;
     collective.receive_bytes = what.receive_bytes;
     collective.receive_offsets = what.receive_offsets;
+    collective.reader = what.reader;
     return collective;
 }
 
@@ -29,6 +30,7 @@ Collective collective_of(const AllGather& what) { // send_bytes is the caller's,
     collective.receive = what.receive;
     collective.receive_bytes = what.receive_bytes;
     collective.receive_offsets = what.receive_offsets;
+    collective.reader = what.reader;
     return collective;
 }
 
@@ -71,6 +73,33 @@ Status check_side(const char* name, const void* pointer, const int64_t* bytes, i
 Status check_offsets(const char* name, const int64_t* offsets) {
     return offsets != nullptr ? Status()
                               : Status::error(Code::null_argument, "%s_offsets is NULL", name);
+}
+
+Status check_exchange(const Collective& what, int32_t rank, int32_t size, bool lends_memory) {
+    if (what.reader != nullptr && !lends_memory) {
+        return Status::error(Code::internal,
+                             "the transport's ranks cannot read in each other's memory");
+    }
+    const bool is_exchange = what.kind == CollectiveKind::all_to_all;
+    const void* receiver = what.reader != nullptr ? what.reader : what.receive;
+    Status status = check_side("send", what.send, what.send_bytes, is_exchange ? size : 1);
+    if (status.ok()) {
+        status = check_side("receive", receiver, what.receive_bytes, size);
+    }
+    if (status.ok() && is_exchange && what.reader == nullptr) {
+        status = check_offsets("send", what.send_offsets);
+    }
+    if (status.ok() && what.reader == nullptr) {
+        status = check_offsets("receive", what.receive_offsets);
+    }
+    const int64_t own = status.ok() ? what.send_bytes[is_exchange ? rank : 0] : 0;
+    if (status.ok() && own != what.receive_bytes[rank]) {
+        status = Status::error(
+            Code::invalid_argument,
+            "this rank sends %lld bytes to itself, but receives %lld from itself",
+            static_cast<long long>(own), static_cast<long long>(what.receive_bytes[rank]));
+    }
+    return status;
 }
 
 int64_t sum_for_others(const int64_t* bytes, int32_t size, int32_t own) {
@@ -134,27 +163,8 @@ Status Communicator::begin_sum_f32(float* values, int64_t count, const CallOptio
 Status Communicator::check_arguments(const Collective& what) const noexcept {
     switch (what.kind) {
     case CollectiveKind::all_to_all:
-    case CollectiveKind::all_gather: {
-        const bool is_exchange = what.kind == CollectiveKind::all_to_all;
-        Status status = check_side("send", what.send, what.send_bytes, is_exchange ? size_ : 1);
-        if (status.ok()) {
-            status = check_side("receive", what.receive, what.receive_bytes, size_);
-        }
-        if (status.ok() && is_exchange) {
-            status = check_offsets("send", what.send_offsets);
-        }
-        if (status.ok()) {
-            status = check_offsets("receive", what.receive_offsets);
-        }
-        const int64_t own = status.ok() ? what.send_bytes[is_exchange ? rank_ : 0] : 0;
-        if (status.ok() && own != what.receive_bytes[rank_]) {
-            status = Status::error(
-                Code::invalid_argument,
-                "this rank sends %lld bytes to itself, but receives %lld from itself",
-                static_cast<long long>(own), static_cast<long long>(what.receive_bytes[rank_]));
-        }
-        return status;
-    }
+    case CollectiveKind::all_gather:
+        return check_exchange(what, rank_, size_, caps().lends_memory);
     case CollectiveKind::broadcast:
         if (what.root < 0 || what.root >= size_) {
             return Status::error(Code::invalid_argument,

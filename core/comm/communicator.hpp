@@ -37,6 +37,7 @@ struct AllToAll {
     void* receive = nullptr;
     const int64_t* receive_bytes = nullptr;
     const int64_t* receive_offsets = nullptr;
+    PeerReader* reader = nullptr; // as that of Collective; then no offsets, and nothing is received
 };
 
 struct AllGather {
@@ -45,6 +46,7 @@ struct AllGather {
     void* receive = nullptr;
     const int64_t* receive_bytes = nullptr;
     const int64_t* receive_offsets = nullptr;
+    PeerReader* reader = nullptr; // as of AllToAll
 };
 
 // What this rank has put on the wire for other ranks: payload, whatever route the transport takes. all_to_all: the

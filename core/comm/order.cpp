@@ -131,4 +131,14 @@ std::vector<int32_t> tree_merges(std::span<const SlotRun> parts, SlotRun whole, 
     return std::move(builder.merges);
 }
 
+void set_merges(std::span<SumPart> parts, std::span<const SlotRun> runs, SlotRun whole,
+                SumOrder order, int32_t slots) {
+    const auto tree = traits(order).merges;
+    const std::vector<int32_t> merges =
+        tree != nullptr && !parts.empty() ? tree(runs, whole, slots) : std::vector<int32_t>();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        parts[i].merges = tree != nullptr ? merges[i] : i == 0 ? 0 : 1;
+    }
+}
+
 } // namespace mp::comm

@@ -64,4 +64,8 @@ struct OrderTraits {
 [[nodiscard]] std::vector<int32_t> tree_merges(std::span<const SlotRun> parts, SlotRun whole,
                                                int32_t slots);
 
+// Sets in parts, the sums of `runs`, how they add up to the sum of `whole`.
+void set_merges(std::span<SumPart> parts, std::span<const SlotRun> runs, SlotRun whole,
+                SumOrder order, int32_t slots);
+
 } // namespace mp::comm

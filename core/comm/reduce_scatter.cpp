@@ -13,8 +13,6 @@
 namespace mp::comm {
 namespace {
 
-// What one step sums: short enough that nobody waits for it, a whole number of blocks of every kind.
-constexpr int64_t kSumStep = int64_t{1} << 18;
 static_assert(kSumStep % numerics::kExactBlock == 0);
 
 // The part from an element on that begins a block of its scales.
@@ -86,7 +84,7 @@ void ReduceScatter::begin(const ReduceDesc& desc, std::span<const ArrayRef> sour
     }
     refuse_capture(*stream_);
     desc_ = desc;
-    desc_.slots = !has_slots(desc.order) || desc.slots == 0 ? comm_.size() : desc.slots;
+    desc_.slots = slots_of_all(desc, comm_.size());
     run_ = slots_of(comm_.rank(), comm_.size(), desc_.slots);
     check_arguments(sources, counts, result);
     sources_.assign(sources.begin(), sources.end());

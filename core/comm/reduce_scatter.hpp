@@ -35,6 +35,20 @@ struct ReduceDesc {
     int64_t written_first = 0; // as that of SumPartsDesc, of the result
 };
 
+// What one step sums: short enough that nobody waits for it, a whole number of blocks of every kind.
+inline constexpr int64_t kSumStep = int64_t{1} << 18;
+
+// Contributions of so many ranks together.
+[[nodiscard]] inline int32_t slots_of_all(const ReduceDesc& desc, int32_t ranks) noexcept {
+    return !has_slots(desc.order) || desc.slots == 0 ? ranks : desc.slots;
+}
+
+// Whether ranks that share memory can add what the others have, as it is: LentSum.
+[[nodiscard]] inline bool may_be_lent(const ReduceDesc& desc) noexcept {
+    return !desc.wire.is_quantized() && !traits(desc.order).is_fixed &&
+           desc.accumulate != Accumulate::fp64;
+}
+
 // Throws where the combination has no meaning or breaks the order's promise, and says why.
 void check_reduce(const ReduceDesc& desc, DType result, const char* what);
 

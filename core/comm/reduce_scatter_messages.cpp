@@ -21,17 +21,6 @@ SumPart part_at(char* data, int64_t count, const Format& format) {
     return part;
 }
 
-// How parts, each the sum of a run of slots, add up to the sum of `whole`.
-void set_merges(std::vector<SumPart>& parts, std::span<const SlotRun> runs, SlotRun whole,
-                const ReduceDesc& desc) {
-    const auto tree = traits(desc.order).merges;
-    const std::vector<int32_t> merges =
-        tree != nullptr && !parts.empty() ? tree(runs, whole, desc.slots) : std::vector<int32_t>();
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        parts[i].merges = tree != nullptr ? merges[i] : i == 0 ? 0 : 1;
-    }
-}
-
 } // namespace
 
 bool ReduceScatter::is_direct(std::size_t slot) const {
@@ -79,7 +68,7 @@ std::vector<SumPart> ReduceScatter::leaves(SlotRun slots, int32_t to) const {
         parts.push_back(leaf(static_cast<std::size_t>(slot - run_.first), to));
         runs.push_back({slot, slot + 1});
     }
-    set_merges(parts, runs, slots, desc_);
+    set_merges(parts, runs, slots, desc_.order, desc_.slots);
     return parts;
 }
 
@@ -220,7 +209,7 @@ std::vector<SumPart> ReduceScatter::received_parts() const {
             runs.push_back(part.slots);
         }
     }
-    set_merges(parts, runs, {0, desc_.slots}, desc_);
+    set_merges(parts, runs, {0, desc_.slots}, desc_.order, desc_.slots);
     return parts;
 }
 

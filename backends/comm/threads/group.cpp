@@ -52,6 +52,9 @@ Piece slice_of(const Collective& own, int32_t rank, const Collective& theirs, in
     const bool is_exchange = own.kind == kAllToAll;
     piece.sent = theirs.send_bytes[is_exchange ? rank : 0];
     piece.expected = own.receive_bytes[source];
+    if (own.reader != nullptr) {
+        return piece; // which reads it where it is
+    }
     if (piece.sent > 0) {
         piece.from =
             static_cast<const char*>(theirs.send) + (is_exchange ? theirs.send_offsets[rank] : 0);
@@ -108,6 +111,11 @@ void ThreadGroup::compare(Rendezvous& rendezvous, int32_t rank, const Collective
             Status::error(Code::rank_mismatch, "count is %lld on rank %d, but %lld on rank %d",
                           static_cast<long long>(first.count), rendezvous.first,
                           static_cast<long long>(what.count), rank);
+    } else if ((first.reader == nullptr) != (what.reader == nullptr)) {
+        rendezvous.error = Status::error(Code::rank_mismatch,
+                                         "rank %d lends its memory, but rank %d has it copied",
+                                         first.reader != nullptr ? rendezvous.first : rank,
+                                         first.reader != nullptr ? rank : rendezvous.first);
     }
 }
 
@@ -128,6 +136,7 @@ void ThreadGroup::show(int32_t rank, const Collective& what) {
     Showing& own = rendezvous.showings[index(rank)];
     own.what = what;
     own.has_come = true;
+    rendezvous.sends[index(rank)] = what.send;
     if (++rendezvous.come == size_ || !rendezvous.error.ok()) {
         changed();
     }
@@ -158,22 +167,34 @@ Status ThreadGroup::start_reading(Rendezvous& rendezvous, int32_t rank) noexcept
     return {};
 }
 
+Status ThreadGroup::fetch(const Rendezvous& rendezvous, int32_t rank,
+                          bool* finished) const noexcept {
+    const Collective& own = rendezvous.showings[index(rank)].what;
+    // From the next rank on, so that not all read the same memory at once.
+    for (int32_t step = 1; step <= size_; ++step) {
+        const int32_t source = (rank + step) % size_;
+        if (reads_from(own, rank, source)) {
+            const Collective& theirs = rendezvous.showings[index(source)].what;
+            const Status status = copy_piece(slice_of(own, rank, theirs, source), rank, source);
+            if (!status.ok()) {
+                return status;
+            }
+        }
+    }
+    *finished = true;
+    return own.reader != nullptr ? own.reader->read(rendezvous.sends.data(), finished) : Status();
+}
+
 Status ThreadGroup::read(Lock& lock, Rendezvous& rendezvous, int32_t rank) noexcept {
     Showing& own = rendezvous.showings[index(rank)];
     Status status = start_reading(rendezvous, rank);
     if (!status.ok()) {
         return status;
     }
+    bool finished = true;
     if (moves_bytes(own.what.kind)) {
         lock.unlock();
-        // From the next rank on, so that not all read the same memory at once.
-        for (int32_t step = 1; step <= size_ && status.ok(); ++step) {
-            const int32_t source = (rank + step) % size_;
-            if (reads_from(own.what, rank, source)) {
-                const Collective& theirs = rendezvous.showings[index(source)].what;
-                status = copy_piece(slice_of(own.what, rank, theirs, source), rank, source);
-            }
-        }
+        status = fetch(rendezvous, rank, &finished);
         lock.lock();
         for (int32_t source = 0; source < size_; ++source) {
             rendezvous.showings[index(source)].readers -=
@@ -183,7 +204,7 @@ Status ThreadGroup::read(Lock& lock, Rendezvous& rendezvous, int32_t rank) noexc
         std::memcpy(own.what.receive, rendezvous.maxima.data(),
                     rendezvous.maxima.size() * sizeof(uint32_t));
     }
-    own.is_finished = true;
+    own.is_finished = finished || !status.ok();
     if (!status.ok() && rendezvous.error.ok()) {
         rendezvous.error = status;
     }

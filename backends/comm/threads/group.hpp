@@ -20,13 +20,15 @@ struct Showing {
     bool has_come = false;
     bool is_finished = false;  // has read all it needs
     bool is_withdrawn = false; // gave up: its memory is not to be read any more
-    int32_t readers = 0;       // threads that are copying from it now
+    int32_t readers = 0;       // threads that are reading it now
 };
 
 struct Rendezvous {
-    explicit Rendezvous(int32_t size) : showings(static_cast<std::size_t>(size)) {}
+    explicit Rendezvous(int32_t size)
+        : showings(static_cast<std::size_t>(size)), sends(static_cast<std::size_t>(size)) {}
 
     std::vector<Showing> showings;
+    std::vector<const void*> sends; // of the showings, for readers
     std::vector<uint32_t> maxima;
     int32_t first = -1; // the rank whose collective the others' must equal
     int32_t come = 0;
@@ -59,8 +61,9 @@ class ThreadGroup {
     void changed() noexcept;
     static void compare(Rendezvous& rendezvous, int32_t rank, const Collective& what);
     Status lost_status(const Rendezvous& rendezvous) const noexcept;
-    // Copies what the rank receives, without the lock.
+    // Copies what the rank receives, or lets its reader read, without the lock.
     Status read(Lock& lock, Rendezvous& rendezvous, int32_t rank) noexcept;
+    Status fetch(const Rendezvous& rendezvous, int32_t rank, bool* finished) const noexcept;
     Status start_reading(Rendezvous& rendezvous, int32_t rank) noexcept;
     [[nodiscard]] bool is_read_by_all(const Rendezvous& rendezvous) const noexcept;
 

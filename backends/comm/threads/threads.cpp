@@ -47,6 +47,7 @@ class ThreadTransport final : public Transport {
     [[nodiscard]] int32_t rank() const noexcept override { return rank_; }
     [[nodiscard]] int32_t size() const noexcept override { return group_->size(); }
     [[nodiscard]] const char* name() const noexcept override { return "threads"; }
+    [[nodiscard]] TransportCaps caps() const noexcept override { return {false, false, true}; }
     [[nodiscard]] const char* why_one_thread() const noexcept override { return nullptr; }
     [[nodiscard]] int32_t node(int32_t rank) const noexcept override { return group_->node(rank); }
     [[nodiscard]] int32_t next_context() const noexcept override { return next_context_; }

@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kTransportVersion = 3;
+inline constexpr uint32_t kTransportVersion = 4;
 
 enum class CollectiveKind : int32_t {
     all_to_all, // rank r sends send_bytes[i] from send + send_offsets[i] to rank i, and receives likewise
@@ -32,6 +32,20 @@ inline constexpr int32_t kCollectiveKindCount = 6;
                                       "barrier",    "max_u32",    "sum_f32"};
     return kNames[static_cast<int32_t>(kind)];
 }
+
+// Reads what other ranks lend, where that lies. Called by poll, so by whichever thread polls.
+class PeerReader {
+  public:
+    PeerReader() = default;
+    PeerReader(const PeerReader&) = delete;
+    PeerReader& operator=(const PeerReader&) = delete;
+    // All ranks have come: lent[r] is the `send` of rank r. What it leads to stays until the call is over, so one call
+    // reads no more than a rank that gives up may wait for. *finished: nothing is left to read.
+    virtual Status read(const void* const* lent, bool* finished) noexcept = 0;
+
+  protected:
+    ~PeerReader() = default;
+};
 
 // One collective of one rank. What it points to, the arrays too, stays until the request is done or deleted.
 // No bytes are ordinary, and then the pointer may be null. all_gather may have `send` where it receives its own
@@ -50,11 +64,15 @@ struct Collective {
     int32_t root = 0;
     void* stream =
         nullptr; // where the caps say device_memory: the native stream whose work comes first
+    // all_to_all or all_gather where the caps say lends_memory, of all ranks or none: reads in place of a copy. `send` then leads
+    // to what the readers know of, the bytes say how much that is, and nothing is received.
+    PeerReader* reader = nullptr;
 };
 
 struct TransportCaps {
     bool sum_f32 = false;
     bool device_memory = false; // takes pointers to device memory as they are
+    bool lends_memory = false;  // ranks share an address space, and take readers
 };
 
 // A collective that was begun. Deleting one that is not done gives it up: the transport touches the caller's
