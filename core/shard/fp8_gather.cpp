@@ -84,10 +84,17 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
 }
 
 Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
-                     Fp8Scales scales)
+                     Fp8Scales scales, Stream* between)
     : weights_(std::move(weights)), scales_(std::move(scales)),
-      gather_(stream, comm, slices_of(weights_),
-              [](std::size_t /*tensor*/, int64_t count) { return count; }) {
+      gather_(
+          stream, comm, slices_of(weights_),
+          [](std::size_t /*tensor*/, int64_t count) { return count; }, between,
+          [this](Stream& arriving, const SliceGather::Slice& slice, const char* at) {
+              auto* codes = static_cast<char*>(weights_[slice.tensor].full->data());
+              arriving.copy(codes + slice.elements.start, at,
+                            static_cast<std::size_t>(slice.elements.count),
+                            CopyKind::device_to_device);
+          }) {
     check_scales();
     quantize(stream);
     gather_.begin(stream, "fp8 weights");
@@ -105,7 +112,7 @@ void Fp8Gather::check_scales() const {
     }
 }
 
-void Fp8Gather::quantize(Stream& stream) const {
+void Fp8Gather::quantize(Stream& stream) {
     std::vector<numerics::DelayedState> states(weights_.size());
     for (std::size_t i = 0; i < states.size(); ++i) {
         states[i].multiply = scales_.scales[i].multiply;
@@ -122,8 +129,9 @@ void Fp8Gather::quantize(Stream& stream) const {
         }
         const Fp8Weight& weight = weights_[slice.tensor];
         Sink sink;
-        sink.codes = {gather_.at(slice),   unused_scale.data(), nullptr, weight.full->format(), 1,
-                      slice.elements.count};
+        sink.codes = {
+            gather_.at(stream, slice), unused_scale.data(), nullptr, weight.full->format(), 1,
+            slice.elements.count};
         sink.tracking.delayed = static_cast<numerics::DelayedState*>(device.data()) + slice.tensor;
         quant::quantize_matrix(stream, plain_array(weight.own->ref()), sink);
     }
@@ -141,25 +149,16 @@ void Fp8Gather::write_scales(Stream& stream) const {
 }
 
 comm::Advance Fp8Gather::step(Stream& stream) {
-    const comm::Advance transfer = gather_.step();
-    if (transfer != comm::Advance::done) {
-        return transfer;
-    }
-    if (unpacked_ == gather_.slices().size()) {
+    const comm::Advance advance = gather_.step(stream);
+    if (advance == comm::Advance::done) {
         write_scales(stream);
-        return comm::Advance::done;
     }
-    const SliceGather::Slice& slice = gather_.slices()[unpacked_++];
-    auto* codes = static_cast<char*>(weights_[slice.tensor].full->data());
-    stream.copy(codes + slice.elements.start, gather_.at(slice),
-                static_cast<std::size_t>(slice.elements.count), CopyKind::device_to_device);
-    return comm::Advance::moved;
+    return advance;
 }
 
 void Fp8Gather::finish(Stream& stream) {
-    gather_.wait();
-    while (step(stream) != comm::Advance::done) {
-    }
+    gather_.wait(stream);
+    write_scales(stream);
 }
 
 } // namespace mp::shard

@@ -32,9 +32,9 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
 class Fp8Gather {
   public:
     // Quantizes this rank's slices and begins the gather, a byte an element. Throws bad_state for scales that are
-    // older than the weights. comm outlives this.
+    // older than the weights. comm outlives this, and `between` too, which is as of SliceGather.
     Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
-              Fp8Scales scales);
+              Fp8Scales scales, Stream* between = nullptr);
     // One short step that waits for nobody: the transfer, the copy of one slice to its place, or the scales.
     comm::Advance step(Stream& stream);
     // Waits; the full tensors have their codes, scale and amax.
@@ -42,13 +42,12 @@ class Fp8Gather {
 
   private:
     void check_scales() const;
-    void quantize(Stream& stream) const;
+    void quantize(Stream& stream);
     void write_scales(Stream& stream) const;
 
     std::vector<Fp8Weight> weights_;
     Fp8Scales scales_;
     SliceGather gather_;
-    std::size_t unpacked_ = 0; // slices
 };
 
 } // namespace mp::shard

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "comm/shares.hpp"
+#include "shard/lent_gradients.hpp"
 #include "tensor/slice.hpp"
 
 namespace mp::shard {
@@ -27,6 +28,15 @@ std::vector<bool> shares_of(const std::vector<Format>& wires) {
         shares.push_back(comm::is_shared(wire));
     }
     return shares;
+}
+
+comm::ReduceDesc desc_of(const GradientForm& form, const Format& wire) {
+    comm::ReduceDesc desc;
+    desc.wire = wire;
+    desc.order = form.order;
+    desc.slots = form.slots;
+    desc.site = "a bucket of gradients";
+    return desc;
 }
 
 void zero(Stream& stream, void* data, int64_t bytes) {
@@ -254,11 +264,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
         land_first(stream);
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
-    comm::ReduceDesc desc;
-    desc.wire = bucket.wire;
-    desc.order = form_.order;
-    desc.slots = form_.slots;
-    desc.site = "a bucket of gradients";
+    comm::ReduceDesc desc = desc_of(form_, bucket.wire);
     desc.written_first = static_cast<int64_t>(sums_.bytes()); // they are read when all are there
     InFlightBucket::Load load;
     load.bucket = index;
@@ -272,6 +278,12 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
             std::move(bucket.contributions));
     } else {
         load.contributions = std::move(bucket.contributions);
+    }
+    if (form_.between != nullptr && comm::may_be_lent(desc)) {
+        const StagedLayout layout = {&bucket.slices, &bucket.offsets, &bucket.counts};
+        load.between = form_.between;
+        load.lent = lent_slots(layout, load.contributions, load.staged, gradients_);
+        load.pieces = lent_pieces(layout, comm_.rank());
     }
     bucket.contributions.clear();
     load.sums = own_sums(bucket);
@@ -310,7 +322,16 @@ void GradientBuckets::finish(Stream& stream) {
         const auto parameters = static_cast<int32_t>(plan_.buckets()[i].parameters.size());
         const bool is_begun = bucket.missing < parameters;
         if (is_begun || (bucket.contributions.empty() && !is_under_way(index))) {
-            stage(stream, index);
+            // Who reads them has done so when this is over. Those that are zeroed or dropped are so once they left.
+            const bool is_kept = !form_.drops_gradients && !form_.zeroes_gradients;
+            if (is_kept && own_slots() == 1 && form_.between != nullptr &&
+                comm::may_be_lent(desc_of(form_, bucket.wire)) &&
+                lie_as_staged(bucket.slices, gradients_, staging_dtype(bucket.wire))) {
+                bucket.contributions.push_back(nullptr);
+                reset(bucket, plan_.buckets()[i]);
+            } else {
+                stage(stream, index);
+            }
         }
         if (bucket.contributions.empty()) {
             continue;
@@ -330,6 +351,7 @@ void GradientBuckets::finish(Stream& stream) {
 }
 
 void GradientBuckets::start_over() noexcept {
+    in_flight_.clear();
     for (Bucket& bucket : buckets_) {
         bucket.has_sum = false;
         bucket.is_staged = false;

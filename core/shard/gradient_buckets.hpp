@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GradientBuckets: the gradients of a sharded model on their way to the ranks that own them. A bucket is copied into the
 // wire's type, slice behind slice in the order of the owners, and reduced as soon as all its gradients are there; this
-// rank's sums lie in memory of their own: in fp32, or as E4M3 codes where ranks share a scale.
+// rank's sums lie in memory of their own: in fp32, or as E4M3 codes where ranks share a scale. Where ranks share memory they
+// read each other's buckets where they lie, and in finish(), which nobody's writing overtakes, the gradients themselves.
 //
 // Slices are a multiple of 128 elements apart, so no block of a wire format reaches from one into the next, and a
 // parameter's blocks are the same for every plan.
@@ -30,6 +31,9 @@ struct GradientForm {
     // The ranks with this one's place on each node, where the buckets' ranks are those of a node: a node's sums go on in the
     // wire's type to the shard's owner among them. Order rank or fast. Null: one level. Nothing else uses it.
     comm::Communicator* nodes = nullptr;
+    // Not null: the device is the host's, of all ranks, and they share its memory. Owned by whoever moves buckets on, who reads
+    // on it what other ranks lend.
+    Stream* between = nullptr;
     bool drops_gradients = false;  // gradients have memory only until they are on their way
     bool zeroes_gradients = false; // they are zero once they are on their way
 };
@@ -54,7 +58,7 @@ class GradientBuckets {
     comm::Advance step(Stream& stream);
     // What is not on its way yet is sent, and all is waited for. Throws where slots are missing.
     void finish(Stream& stream);
-    // The sums have been used.
+    // The sums have been used. After a failure: what is under way is given up, and nobody reads the gradients any more.
     void start_over() noexcept;
 
     // The sum of this rank's slice of a parameter; after finish().
@@ -77,7 +81,8 @@ class GradientBuckets {
         std::vector<int64_t> node_counts; // of this rank's, by node
         std::vector<bool> is_ready;       // by place in the bucket
         int32_t missing = 0;              // gradients that are not ready
-        std::vector<std::unique_ptr<Scratch>> contributions; // staged
+        std::vector<std::unique_ptr<Scratch>>
+            contributions;      // staged; null: the gradients as they are
         bool is_staged = false; // since the last end_slot(), or the step's begin
         bool has_sum = false;
     };

@@ -36,7 +36,7 @@ comm::Advance InFlightBucket::step(Stream& stream) {
         }
         break;
     case Phase::first_level:
-        advance = scatter_->step(stream);
+        advance = lent_sum_ != nullptr ? lent_sum_->step(stream) : scatter_->step(stream);
         if (advance == comm::Advance::done) {
             end_first_level(stream);
         }
@@ -65,7 +65,7 @@ void InFlightBucket::wait(Stream& stream) {
         begin_first_level(stream);
     }
     if (phase_ == Phase::first_level) {
-        scatter_->wait();
+        lent_sum_ != nullptr ? lent_sum_->wait(stream) : scatter_->wait();
         end_first_level(stream);
     }
     if (phase_ == Phase::between_levels) {
@@ -87,6 +87,16 @@ void InFlightBucket::begin(Stream& stream) {
 }
 
 void InFlightBucket::begin_first_level(Stream& stream) {
+    TensorRef target = result_;
+    if (load_.nodes != nullptr) {
+        target = {wide_->data(), comm::total_of(*load_.node_counts), DType::fp32};
+    }
+    if (load_.between != nullptr) {
+        lent_sum_ = std::make_unique<comm::LentSum>(comm_, *load_.between);
+        lent_sum_->begin(stream, desc_, load_.lent, *load_.counts, load_.pieces, target);
+        phase_ = Phase::first_level;
+        return;
+    }
     std::vector<ArrayRef> sources;
     if (load_.shared != nullptr) {
         sources = load_.shared->sources();
@@ -94,10 +104,6 @@ void InFlightBucket::begin_first_level(Stream& stream) {
     for (const auto& memory : load_.contributions) {
         sources.push_back(
             plain_array({memory->data(), comm::total_of(*load_.counts), load_.staged}));
-    }
-    TensorRef target = result_;
-    if (load_.nodes != nullptr) {
-        target = {wide_->data(), comm::total_of(*load_.node_counts), DType::fp32};
     }
     scatter_ = std::make_unique<comm::ReduceScatter>(comm_, stream);
     scatter_->begin(desc_, sources, *load_.counts, target);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "comm/lent_sum.hpp"
 #include "comm/reduce.hpp"
 #include "shard/shared_bucket.hpp"
 
@@ -20,6 +21,11 @@ class InFlightBucket {
         int32_t bucket = 0;
         std::vector<std::unique_ptr<Scratch>> contributions; // as staged: plain elements
         DType staged = DType::none;
+        // Not null: ranks read each other's contributions where they lie (comm/lent_exchange.hpp), and this stream may be used
+        // for it. A null contribution lies in the gradients.
+        Stream* between = nullptr;
+        comm::LentSlots lent;
+        std::vector<comm::LentPiece> pieces;
         std::unique_ptr<SharedBucket> shared; // has them where ranks share scales; else null
         const std::vector<int64_t>* counts = nullptr; // elements, by rank
         TensorRef sums;    // of this rank's shard: fp32, or codes under shared scales
@@ -66,6 +72,7 @@ class InFlightBucket {
     std::unique_ptr<Scratch> fresh_; // fp32 sums that are added to earlier ones, or become codes
     std::unique_ptr<Scratch> wide_;  // this node's sums for all nodes
     std::unique_ptr<comm::ReduceScatter> scatter_; // of the level that is under way
+    std::unique_ptr<comm::LentSum> lent_sum_;      // in place of the first level's
     std::unique_ptr<comm::AllReduce> all_reduce_;  // of the replicas
     Phase phase_ = Phase::staged;
 };

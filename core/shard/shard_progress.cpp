@@ -3,7 +3,14 @@
 
 namespace mp::shard {
 
-void ShardProgress::start(const Context& context, const Stream& stream, bool is_wanted, Step step) {
+Stream* ShardProgress::open_stream(const Context& context, const Stream& stream) {
+    if (stream.device().is_host()) {
+        stream_ = context.open_host_stream(1); // the other threads are in the caller's backward
+    }
+    return stream_.get();
+}
+
+void ShardProgress::start(const Stream& stream, bool is_wanted, Step step) {
     step_ = std::move(step);
     if (!is_wanted) {
         why_no_thread_ = "it was not wanted";
@@ -13,9 +20,6 @@ void ShardProgress::start(const Context& context, const Stream& stream, bool is_
         why_no_thread_ = "the gradients are on a GPU, whose streams move by themselves";
     } else {
         why_no_thread_ = groups_.all().why_one_thread();
-    }
-    if (stream.device().is_host()) {
-        stream_ = context.open_host_stream(1); // the other threads are in the caller's backward
     }
     if (why_no_thread_ == nullptr && !progress_.start([this] { return this->step(); })) {
         why_no_thread_ = "the system has no thread left";

@@ -20,8 +20,10 @@ class ShardProgress {
     // `groups` outlive it.
     explicit ShardProgress(const ShardGroups& groups) : groups_(groups) {}
 
-    // The thread, unless it is not wanted or cannot be had.
-    void start(const Context& context, const Stream& stream, bool is_wanted, Step step);
+    // The stream of one thread that whoever has the lock may use, where `stream` is the host's; else null.
+    Stream* open_stream(const Context& context, const Stream& stream);
+    // After that: the thread, unless it is not wanted or cannot be had.
+    void start(const Stream& stream, bool is_wanted, Step step);
     // Ends it. Nothing that `step` uses may go before.
     void stop() noexcept { progress_.stop(); }
 

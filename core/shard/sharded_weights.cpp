@@ -10,9 +10,9 @@ namespace mp::shard {
 ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream,
                                int32_t stage, comm::Communicator& comm, const ShardPlan& plan,
                                const std::vector<ShardedTensor>& tensors,
-                               comm::MessageCounts& messages)
+                               comm::MessageCounts& messages, Stream* between)
     : stage_(stage), comm_(comm), plan_(plan), tensors_(tensors), messages_(messages),
-      own_(tensors.size()), gathered_by_(tensors.size()) {
+      between_(between), own_(tensors.size()), gathered_by_(tensors.size()) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
         const Tensor& param = *tensors_[i].param;
@@ -109,11 +109,13 @@ void ShardedWeights::send(Stream& stream, std::vector<int32_t> parameters) {
     Gather gather;
     gather.parameters = std::move(parameters);
     if (!numbers.empty()) {
-        gather.numbers = std::make_unique<WeightGather>(stream, comm_, std::move(numbers));
+        // Around a use, in stage 3, a step may come before a slow rank has read.
+        gather.numbers =
+            std::make_unique<WeightGather>(stream, comm_, std::move(numbers), between_, stage_ < 3);
     }
     if (!codes.empty()) {
-        gather.codes =
-            std::make_unique<Fp8Gather>(stream, comm_, std::move(codes), std::move(scales));
+        gather.codes = std::make_unique<Fp8Gather>(stream, comm_, std::move(codes),
+                                                   std::move(scales), between_);
     }
     gathers_.push_back(std::move(gather));
     ++messages_.begun;
@@ -203,7 +205,18 @@ void ShardedWeights::publish(Stream& stream) {
         release(stream, all);
         return;
     }
-    // A bucket at a time, so that the memory of the exchange stays small.
+    try {
+        publish_buckets(stream);
+    } catch (...) { // nobody reads this rank's weights any more
+        ended_gathers_ += gathers_.size();
+        done_gathers_ = 0;
+        gathers_.clear();
+        throw;
+    }
+}
+
+// A bucket at a time, so that the memory of the exchange stays small.
+void ShardedWeights::publish_buckets(Stream& stream) {
     for (const ShardBucket& bucket : plan_.buckets()) {
         if (is_frozen(bucket)) {
             continue; // nobody has changed it

@@ -34,10 +34,11 @@ struct ShardedTensor {
 
 class ShardedWeights {
   public:
-    // All that it refers to outlives it. `stage` as in sharding.hpp.
+    // All that it refers to outlives it. `stage` as in sharding.hpp; `between` as in GradientForm.
     ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream, int32_t stage,
                    comm::Communicator& comm, const ShardPlan& plan,
-                   const std::vector<ShardedTensor>& tensors, comm::MessageCounts& messages);
+                   const std::vector<ShardedTensor>& tensors, comm::MessageCounts& messages,
+                   Stream* between);
 
     // The elements whose states this rank has (count 0 where it has none), and where the step finds their weights.
     [[nodiscard]] ShardSlice own_slice(int32_t parameter) const;
@@ -73,6 +74,7 @@ class ShardedWeights {
     // One message for the scales of all weights that travel as codes.
     void agree_on_code_scales(Stream& stream);
     void send(Stream& stream, std::vector<int32_t> parameters);
+    void publish_buckets(Stream& stream);
     void finish_first(Stream& stream);
 
     int32_t stage_;
@@ -80,6 +82,7 @@ class ShardedWeights {
     const ShardPlan& plan_;
     const std::vector<ShardedTensor>& tensors_;
     comm::MessageCounts& messages_;
+    Stream* between_;
     // By parameter: this rank's slice where it does not lie in the parameter's own memory; else null.
     std::vector<std::shared_ptr<Tensor>> own_;
     std::deque<Gather> gathers_;

@@ -66,60 +66,9 @@ template <typename Body> void or_abort(const ShardGroups& groups, const Body& bo
     }
 }
 
-} // namespace
-
-int32_t bucket_kind(const Format& wire) noexcept {
-    return static_cast<int32_t>(wire.dtype) * 8 + static_cast<int32_t>(comm::wire_scale(wire));
-}
-
-bool groups_add_first(const ShardingOptions& options, int32_t ranks, bool shares_scales) noexcept {
-    const int32_t groups = options.shard_ranks > 0 ? ranks / options.shard_ranks : 1;
-    const int32_t slots = options.slots != 0 ? options.slots : ranks;
-    return groups > 1 && !shares_scales && comm::traits(options.order).nests(slots, groups);
-}
-
-void check_sharding(const ShardingOptions& options, int32_t ranks) {
-    if (options.stage < 0 || options.stage > 3) {
-        fail(Code::invalid_argument, "sharding: stage is %d; it must be 0, 1, 2 or 3",
-             options.stage);
-    }
-    comm::ReduceDesc desc;
-    desc.wire = options.wire;
-    desc.order = options.order;
-    desc.slots = options.slots;
-    comm::check_reduce(desc, DType::fp32, "sharding");
-    if (options.bucket_elements < 1) {
-        fail(Code::invalid_argument, "sharding: bucket_elements is %lld; it must be positive",
-             static_cast<long long>(options.bucket_elements));
-    }
-    check_group_size("sharding", "shard_ranks", options.shard_ranks, ranks, "all");
-    check_group_size("sharding", "node_ranks", options.node_ranks, ranks, "one level");
-    if (options.node_ranks > 0 && (options.shard_ranks > 0 || comm::has_slots(options.order))) {
-        fail(Code::unsupported,
-             "sharding: node_ranks %d goes neither with shard_ranks, whose groups add first "
-             "already, nor with order tree or exact, as sums of a node are rounded to the wire",
-             options.node_ranks);
-    }
-    if (options.node_ranks > 0 && comm::is_shared(options.wire)) {
-        fail(Code::unsupported,
-             "sharding: node_ranks %d does not go with a scale that ranks share, as the sums of a "
-             "node are rounded to the wire; use block scales",
-             options.node_ranks);
-    }
-    if (options.check_every < 0) {
-        fail(Code::invalid_argument, "sharding: check_every is %d; it must be >= 0",
-             options.check_every);
-    }
-    if (options.slots != 0 && options.slots < ranks) {
-        fail(Code::invalid_argument,
-             "sharding: %d slots for %d ranks; each rank needs at least one", options.slots, ranks);
-    }
-}
-
-namespace {
-
-// The second message has a field for each parameter, so ranks agree on their number first.
-void agree(Stream& stream, const ShardGroups& groups, const ShardPlan& plan,
+// The second message has a field for each parameter, so ranks agree on their number first. Returns whether the gradients and
+// weights of all ranks lie in memory that they share.
+bool agree(Stream& stream, const ShardGroups& groups, const ShardPlan& plan,
            const std::vector<ShardedTensor>& tensors, const Definition& definition) {
     comm::Agreement first;
     for (const Common& setting : definition.settings) {
@@ -134,15 +83,20 @@ void agree(Stream& stream, const ShardGroups& groups, const ShardPlan& plan,
     agreement.must_equal("the shard plan", plan.hash());
     agreement.must_equal("the initial weights (mp_comm_broadcast makes them equal)",
                          first_values_hash(stream, tensors));
+    const bool lends = stream.device().is_host() && groups.all().caps().lends_memory;
+    const uint32_t is_apart = lends ? 0 : 1;
+    const std::size_t some_rank = agreement.add_maxima({&is_apart, 1});
     check(agreement.reach(groups.all()));
+    return agreement.maximum(some_rank) == 0;
 }
 
 std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOptions& options,
                                               const ShardGroups& groups, const ShardPlan& plan,
                                               const std::vector<ShardedTensor>& tensors,
-                                              bool zeroes_gradients,
+                                              bool zeroes_gradients, Stream* between,
                                               comm::MessageCounts& messages) {
     GradientForm form;
+    form.between = between;
     for (const ShardedTensor& tensor : tensors) {
         form.wires.push_back(tensor.wire);
     }
@@ -175,14 +129,16 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
       plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_),
             kinds_of(tensors_)),
       progress_(groups_) {
-    agree(stream, groups_, plan_, tensors_, definition);
+    const bool lends = agree(stream, groups_, plan_, tensors_, definition);
     or_abort(groups_, [&] {
+        Stream* own = progress_.open_stream(*context, stream);
+        between_ = lends ? own : nullptr;
         groups_.join();
         buckets_ = make_buckets(stream, options_, groups_, plan_, tensors_, zeroes_gradients,
-                                progress_.messages());
+                                between_, progress_.messages());
         weights_ =
             std::make_unique<ShardedWeights>(context, stream, options_.stage, groups_.shards(),
-                                             plan_, tensors_, progress_.messages());
+                                             plan_, tensors_, progress_.messages(), between_);
         for (const ShardedTensor& tensor : tensors_) {
             if (options_.stage == 0) { // of frozen ones none
                 full_sums_.push_back(tensor.is_frozen() ? nullptr
@@ -194,8 +150,8 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                 tensor.grad->drop_memory();
             }
         }
-        progress_.start(*context, stream, options_.progress_thread,
-                        [this](Stream& own) { return step(own); });
+        progress_.start(stream, options_.progress_thread,
+                        [this](Stream& moving) { return step(moving); });
     });
 }
 
@@ -275,22 +231,31 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 void Sharding::reduce(Stream& stream) {
     const auto lock = progress_.lock();
     check_alive(stream);
-    or_abort(groups_, [&] {
-        buckets_->finish(stream);
-        if (options_.stage == 0) {
-            std::vector<GatherTarget> targets;
-            for (std::size_t i = 0; i < tensors_.size(); ++i) {
-                const auto parameter = static_cast<int32_t>(i);
-                if (tensors_[i].is_frozen()) {
-                    continue;
-                }
-                targets.push_back({&plan_.slices_of(parameter), slice_of(*full_sums_[i]),
-                                   plain_array(buckets_->sum_of(parameter).elements()),
-                                   full_sums_[i]->dtype()});
+    try {
+        or_abort(groups_, [&] {
+            buckets_->finish(stream);
+            if (options_.stage == 0) {
+                gather_sums(stream);
             }
-            WeightGather(stream, groups_.shards(), std::move(targets)).finish(stream);
+        });
+    } catch (...) {
+        buckets_->start_over(); // the gradients are the caller's again
+        throw;
+    }
+}
+
+void Sharding::gather_sums(Stream& stream) {
+    std::vector<GatherTarget> targets;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        const auto parameter = static_cast<int32_t>(i);
+        if (tensors_[i].is_frozen()) {
+            continue;
         }
-    });
+        targets.push_back({&plan_.slices_of(parameter), slice_of(*full_sums_[i]),
+                           plain_array(buckets_->sum_of(parameter).elements()),
+                           full_sums_[i]->dtype()});
+    }
+    WeightGather(stream, groups_.shards(), std::move(targets), between_, true).finish(stream);
 }
 
 void Sharding::publish(Stream& stream) {

@@ -113,6 +113,8 @@ class Sharding {
 
   private:
     comm::Advance step(Stream& stream);
+    // Stage 0: all sums to all ranks.
+    void gather_sums(Stream& stream);
     // A call that moves something: refuses where an exchange has failed, and in a capture.
     void check_alive(const Stream& stream) const;
     // Where no thread does it.
@@ -123,6 +125,7 @@ class Sharding {
     ShardGroups groups_;
     ShardPlan plan_;                 // of each group
     mutable ShardProgress progress_; // before what keeps scratch memory of its stream
+    Stream* between_ = nullptr;      // as GradientForm's; progress_ has it
     std::unique_ptr<GradientBuckets> buckets_;
     std::unique_ptr<ShardedWeights> weights_;
     std::vector<std::shared_ptr<Tensor>> full_sums_; // stage 0: by parameter

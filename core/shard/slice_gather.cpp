@@ -8,10 +8,23 @@
 namespace mp::shard {
 
 SliceGather::SliceGather(Stream& stream, comm::Communicator& comm, const Slices& tensors,
-                         const SliceBytes& slice_bytes)
-    : comm_(comm) {
+                         const SliceBytes& slice_bytes, Stream* between, Arrive arrive)
+    : comm_(comm), arrive_(std::move(arrive)) {
     lay_out(tensors, slice_bytes);
-    buffer_ = std::make_unique<comm::WireBuffer>(stream, comm, comm::total_of(bytes_));
+    if (between == nullptr) {
+        buffer_ = std::make_unique<comm::WireBuffer>(stream, comm, comm::total_of(bytes_));
+        return;
+    }
+    lent_.resize(slices_.size());
+    exchange_ = std::make_unique<comm::LentExchange>(
+        comm, *between, [this](Stream& reading, const void* const* lent, bool whole) {
+            while (!arrive_next(reading, lent)) {
+                if (!whole) {
+                    return false;
+                }
+            }
+            return true;
+        });
 }
 
 void SliceGather::lay_out(const Slices& tensors, const SliceBytes& slice_bytes) {
@@ -38,42 +51,82 @@ bool SliceGather::is_own(const Slice& slice) const noexcept {
     return slice.elements.rank == comm_.rank();
 }
 
-char* SliceGather::at(const Slice& slice) const noexcept {
-    return buffer_->device() + slice.offset;
+char* SliceGather::at(Stream& stream, const Slice& slice) {
+    if (!is_lent()) {
+        return buffer_->device() + slice.offset;
+    }
+    const auto rank = static_cast<std::size_t>(comm_.rank());
+    if (buffer_ == nullptr) { // of this rank's own alone, where it does not lend all as it is
+        buffer_ = std::make_unique<comm::WireBuffer>(stream, comm_, bytes_[rank]);
+    }
+    char* bytes = buffer_->device() + slice.offset - offsets_[rank];
+    lend(slice, bytes);
+    return bytes;
+}
+
+void SliceGather::lend(const Slice& slice, const void* bytes) {
+    lent_[static_cast<std::size_t>(&slice - slices_.data())] = static_cast<const char*>(bytes);
 }
 
 void SliceGather::begin(Stream& stream, const char* site) {
-    buffer_->to_wire();
     const auto rank = static_cast<std::size_t>(comm_.rank());
     comm::CallOptions options;
     options.site = site;
     options.queue = &stream.queue();
-    check(comm_.begin_all_gather({buffer_->wire() + offsets_[rank], bytes_[rank], buffer_->wire(),
-                                  bytes_.data(), offsets_.data()},
-                                 options, &request_));
+    comm::AllGather what;
+    what.send_bytes = bytes_[rank];
+    what.receive_bytes = bytes_.data();
+    if (is_lent()) {
+        stream.sync();
+        what.send = lent_.data();
+        exchange_->begin(what, options);
+        return;
+    }
+    buffer_->to_wire();
+    what.send = buffer_->wire() + offsets_[rank];
+    what.receive = buffer_->wire();
+    what.receive_offsets = offsets_.data();
+    check(comm_.begin_all_gather(what, options, &request_));
 }
 
-comm::Advance SliceGather::step() {
-    if (has_arrived_) {
-        return comm::Advance::done;
+// True when none is left.
+bool SliceGather::arrive_next(Stream& stream, const void* const* lent) {
+    if (arrived_ < slices_.size()) {
+        const Slice& slice = slices_[arrived_];
+        arrive_(stream, slice,
+                lent == nullptr
+                    ? buffer_->device() + slice.offset
+                    : static_cast<const char* const*>(lent[slice.elements.rank])[arrived_]);
+        ++arrived_;
     }
-    const comm::Advance advance = comm::step(request_);
-    if (advance == comm::Advance::done) {
-        arrive();
-    }
-    return advance;
+    return arrived_ == slices_.size();
 }
 
-void SliceGather::wait() {
-    if (!has_arrived_) {
+comm::Advance SliceGather::step(Stream& stream) {
+    if (is_lent()) {
+        return exchange_->step(stream);
+    }
+    if (!is_transferred_) {
+        const comm::Advance advance = comm::step(request_);
+        if (advance != comm::Advance::done) {
+            return advance;
+        }
+        buffer_->from_wire();
+        is_transferred_ = true;
+    }
+    return arrive_next(stream, nullptr) ? comm::Advance::done : comm::Advance::moved;
+}
+
+void SliceGather::wait(Stream& stream) {
+    if (is_lent()) {
+        exchange_->wait(stream);
+        return;
+    }
+    if (!is_transferred_) {
         check(request_.wait());
-        arrive();
     }
-}
-
-void SliceGather::arrive() {
-    buffer_->from_wire();
-    has_arrived_ = true;
+    while (step(stream) != comm::Advance::done) {
+    }
 }
 
 } // namespace mp::shard

@@ -35,23 +35,32 @@ SliceGather::Slices slices_of(const std::vector<GatherTarget>& targets) {
 } // namespace
 
 WeightGather::WeightGather(Stream& stream, comm::Communicator& comm,
-                           std::vector<GatherTarget> targets)
-    : targets_(std::move(targets)),
-      gather_(stream, comm, slices_of(targets_), [this](std::size_t tensor, int64_t count) {
-          return slice_bytes(targets_[tensor], count);
-      }) {
-    pack(stream);
+                           std::vector<GatherTarget> targets, Stream* between, bool keeps_own)
+    : targets_(std::move(targets)), gather_(
+                                        stream, comm, slices_of(targets_),
+                                        [this](std::size_t tensor, int64_t count) {
+                                            return slice_bytes(targets_[tensor], count);
+                                        },
+                                        between,
+                                        [this](Stream& arriving, const SliceGather::Slice& slice,
+                                               const char* at) { unpack(arriving, slice, at); }) {
+    pack(stream, keeps_own);
     gather_.begin(stream, "weights");
 }
 
-void WeightGather::pack(Stream& stream) const {
+void WeightGather::pack(Stream& stream, bool keeps_own) {
     for (const SliceGather::Slice& slice : gather_.slices()) {
         if (!gather_.is_own(slice)) {
             continue;
         }
         const GatherTarget& target = targets_[slice.tensor];
-        char* at = gather_.at(slice);
-        if (target.wire == target.own.dtype()) {
+        const bool is_as_sent = target.wire == target.own.dtype();
+        if (gather_.is_lent() && keeps_own && is_as_sent && target.own.scale_inv == nullptr) {
+            gather_.lend(slice, target.own.data);
+            continue;
+        }
+        char* at = gather_.at(stream, slice);
+        if (is_as_sent) {
             const int64_t codes = bytes_of(target.wire, slice.elements.count);
             copy(stream, at, target.own.data, codes);
             if (target.own.scale_inv != nullptr) {
@@ -64,14 +73,13 @@ void WeightGather::pack(Stream& stream) const {
     }
 }
 
-void WeightGather::unpack(Stream& stream, const SliceGather::Slice& slice) const {
+void WeightGather::unpack(Stream& stream, const SliceGather::Slice& slice, const char* at) const {
     const GatherTarget& target = targets_[slice.tensor];
     const TensorRef here =
         comm::slice(target.full.elements(), slice.elements.start, slice.elements.count);
     if (gather_.is_own(slice) && here.data == target.own.data) {
         return; // it never left
     }
-    const char* at = gather_.at(slice);
     if (target.wire != target.full.dtype()) {
         comm::unpack(stream, at, slice.elements.count, plain(target.wire), here);
         return;
@@ -80,23 +88,6 @@ void WeightGather::unpack(Stream& stream, const SliceGather::Slice& slice) const
     copy(stream, here.data, at, codes);
     if (target.full.scale_inv != nullptr) {
         copy(stream, target.full.scale_inv, at + codes, sizeof(float));
-    }
-}
-
-comm::Advance WeightGather::step(Stream& stream) {
-    const comm::Advance transfer = gather_.step();
-    if (transfer != comm::Advance::done) {
-        return transfer;
-    }
-    if (unpacked_ < gather_.slices().size()) {
-        unpack(stream, gather_.slices()[unpacked_++]);
-    }
-    return unpacked_ < gather_.slices().size() ? comm::Advance::moved : comm::Advance::done;
-}
-
-void WeightGather::finish(Stream& stream) {
-    gather_.wait();
-    while (step(stream) != comm::Advance::done) {
     }
 }
 

@@ -23,21 +23,22 @@ struct GatherTarget {
 
 class WeightGather {
   public:
-    // Packs and begins; comm outlives this.
-    WeightGather(Stream& stream, comm::Communicator& comm, std::vector<GatherTarget> targets);
+    // Packs and begins; comm outlives this, and `between` too, which is as of SliceGather. `keeps_own`: nobody writes own
+    // slices before the gather is over, so others may read them there.
+    WeightGather(Stream& stream, comm::Communicator& comm, std::vector<GatherTarget> targets,
+                 Stream* between, bool keeps_own);
 
     // One short step that waits for nobody: the transfer, or the copy of one slice to its place.
-    comm::Advance step(Stream& stream);
+    comm::Advance step(Stream& stream) { return gather_.step(stream); }
     // Waits, and enqueues the copies into the full tensors that are left.
-    void finish(Stream& stream);
+    void finish(Stream& stream) { gather_.wait(stream); }
 
   private:
-    void pack(Stream& stream) const;
-    void unpack(Stream& stream, const SliceGather::Slice& slice) const;
+    void pack(Stream& stream, bool keeps_own);
+    void unpack(Stream& stream, const SliceGather::Slice& slice, const char* at) const;
 
     std::vector<GatherTarget> targets_;
     SliceGather gather_;
-    std::size_t unpacked_ = 0; // slices
 };
 
 } // namespace mp::shard

@@ -24,6 +24,7 @@ struct PlannedFault {
     int32_t message = 0;            // the number in that phase
     std::function<Status()> strike; // what happens then; the message is not begun
     bool on_device = false;         // the transport says that its messages are
+    bool copies = false;            // the transport says that its ranks share no memory
     std::function<int64_t()> clock; // what deadlines are measured by; empty: the transport's
 
     std::map<std::string, int32_t> counts; // messages begun, by phase
@@ -66,6 +67,7 @@ class FaultyTransport final : public Transport {
     [[nodiscard]] TransportCaps caps() const noexcept override {
         TransportCaps caps = inner_->caps();
         caps.device_memory = caps.device_memory || fault_->on_device;
+        caps.lends_memory = caps.lends_memory && !fault_->copies;
         return caps;
     }
     [[nodiscard]] const char* details() const noexcept override { return inner_->details(); }
