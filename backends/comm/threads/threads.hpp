@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are threads of one process: each copies what the others show it.
+// Ranks that are threads of one process: each copies what the others show it, or reads it there.
 #pragma once
 
 #include <memory>
