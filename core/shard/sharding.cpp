@@ -231,31 +231,29 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 void Sharding::reduce(Stream& stream) {
     const auto lock = progress_.lock();
     check_alive(stream);
-    try {
-        or_abort(groups_, [&] {
-            buckets_->finish(stream);
-            if (options_.stage == 0) {
-                gather_sums(stream);
+    const auto body = [&] {
+        buckets_->finish(stream);
+        if (options_.stage != 0) {
+            return;
+        }
+        std::vector<GatherTarget> targets;
+        for (std::size_t i = 0; i < tensors_.size(); ++i) {
+            const auto parameter = static_cast<int32_t>(i);
+            if (tensors_[i].is_frozen()) {
+                continue;
             }
-        });
+            targets.push_back({&plan_.slices_of(parameter), slice_of(*full_sums_[i]),
+                               plain_array(buckets_->sum_of(parameter).elements()),
+                               full_sums_[i]->dtype()});
+        }
+        WeightGather(stream, groups_.shards(), std::move(targets), between_, true).finish(stream);
+    };
+    try {
+        or_abort(groups_, body);
     } catch (...) {
         buckets_->start_over(); // the gradients are the caller's again
         throw;
     }
-}
-
-void Sharding::gather_sums(Stream& stream) {
-    std::vector<GatherTarget> targets;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-        const auto parameter = static_cast<int32_t>(i);
-        if (tensors_[i].is_frozen()) {
-            continue;
-        }
-        targets.push_back({&plan_.slices_of(parameter), slice_of(*full_sums_[i]),
-                           plain_array(buckets_->sum_of(parameter).elements()),
-                           full_sums_[i]->dtype()});
-    }
-    WeightGather(stream, groups_.shards(), std::move(targets), between_, true).finish(stream);
 }
 
 void Sharding::publish(Stream& stream) {

@@ -113,8 +113,6 @@ class Sharding {
 
   private:
     comm::Advance step(Stream& stream);
-    // Stage 0: all sums to all ranks.
-    void gather_sums(Stream& stream);
     // A call that moves something: refuses where an exchange has failed, and in a capture.
     void check_alive(const Stream& stream) const;
     // Where no thread does it.
