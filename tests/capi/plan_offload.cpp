@@ -130,3 +130,53 @@ TEST(PlanOffload, TrafficIsCounted) {
     MP_OK(mp_optimizer_step(apart.optimizer, nullptr, nullptr));
     EXPECT_EQ(traffic(apart).steps + traffic(apart).step_ns, 0);
 }
+
+// Groups of ranks that hold a copy each, of one rank alone, too.
+TEST(PlanOffload, IsWhatRanksOfGroupsHold) {
+    struct Ranks {
+        int32_t all, shard_ranks;
+    };
+    for (const Ranks& ranks : {Ranks{4, 2}, Ranks{2, 1}}) {
+        for (const Case& c : all_cases()) {
+            for (int32_t stage = c.kinds[0].dtype != MP_DTYPE_NONE ? 1 : 0; stage <= 3; ++stage) {
+                mp_sharding_desc sharding = sharding_of(c, stage);
+                sharding.shard_ranks = ranks.shard_ranks;
+                run_ranks(ranks.all, [&](mp_comm* comm, int32_t rank) {
+                    const Live live(c.recipe, c.kinds, comm, sharding, MP_OPTIMIZER_OFFLOAD);
+                    MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
+                    train_step(live, stage);
+                    expect_planned(live, &sharding, rank, ranks.all,
+                                   std::string(c.recipe) + ", stage " + std::to_string(stage) +
+                                       ", groups of " + std::to_string(ranks.shard_ranks));
+                });
+            }
+        }
+    }
+}
+
+// What no step is of travels nowhere: less than planned, until it is on again.
+TEST(PlanOffload, GroupsThatAreOffHaveNoPlaceInBuckets) {
+    const Live live("bf16_mixed", kPlain, nullptr, {}, MP_OPTIMIZER_OFFLOAD);
+    mp_memory_report plan = MP_MEMORY_REPORT_INIT;
+    MP_OK(live.plan(nullptr, 0, 1, &plan, nullptr));
+    MP_OK(mp_optimizer_set_enabled(live.optimizer, 0, 0));
+    MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+    EXPECT_LT(live.held().offload_bytes, plan.offload_bytes);
+    MP_OK(mp_optimizer_set_enabled(live.optimizer, 0, 1));
+    MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+    expect_equal(plan, live.held(), "all on");
+}
+
+TEST(PlanOffload, TooManyRanksAreRefusedBeforeAnythingIsMadeForThem) {
+    const Live live("bf16_mixed", kPlain, nullptr, {}, MP_OPTIMIZER_OFFLOAD);
+    mp_memory_report report = MP_MEMORY_REPORT_INIT;
+    for (const int32_t rank : {-1, 0}) {
+        MP_FAILS(live.plan(nullptr, rank, INT32_MAX, &report, nullptr), MP_STATUS_INVALID_ARGUMENT,
+                 "2147483647 ranks");
+    }
+    mp_optimizer_desc wrong = MP_OPTIMIZER_DESC_INIT;
+    wrong.max_grad_norm = -1.0;
+    MP_FAILS(
+        mp_recipe_plan_tensors(live.recipe, &wrong, nullptr, 0, nullptr, 0, 1, &report, nullptr),
+        MP_STATUS_INVALID_ARGUMENT, "max_grad_norm");
+}
