@@ -98,7 +98,7 @@ void compare(SumPartsDesc op, const std::vector<SumPart>& parts, Input& input) {
     for (int32_t i = 0; i < list.count; ++i) {
         const Result found = result_of(op, before, [&](const SumPartsDesc& desc) {
             if (op.count > 0) {
-                list.items[i]->sum_parts({&desc, 0, op.count});
+                list.items[i]->sum_parts({&desc, 0, op.count, false});
             }
         });
         require(found == expected);
