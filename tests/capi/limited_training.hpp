@@ -23,6 +23,7 @@ inline constexpr int64_t kBase = kBaseSide * kBaseSide;
 inline constexpr int64_t kAdapter = kAdapterSide * kAdapterSide;
 inline constexpr int64_t kLayerBytes = (kBase + kAdapter) * 2; // its weights, in bf16
 inline constexpr int64_t kGradBytes = kAdapter * 4;
+inline constexpr int64_t kLentBytes = (kBase / kRanks + kAdapter) * 2; // of its slices
 // No array of the model is smaller, nor a piece of scratch memory. What is smaller is a table of the optimizer's.
 inline constexpr int64_t kSmallestArray = kAdapter * 2;
 inline constexpr const char* kRecipe = "bf16_mixed_dual";

@@ -46,10 +46,10 @@ struct Need {
 Need need(int32_t layers, int32_t rank, int64_t workspace) {
     const mp_memory_report report = plan(layers, rank, kRanks);
     const int64_t own = report.master_bytes / 4; // trained elements
-    // What has memory in use only, and scratch memory: a piece for the messages of a gather, and a second one, since the gradient
-    // that left last stays in the first until the next one leaves.
+    // What has memory in use only, and scratch memory: a piece for what this rank lends of a layer in a gather, and a second one,
+    // since the gradient that left last stays in the first until the next one leaves.
     const int64_t in_use = kLayerBytes + kGradBytes;
-    const int64_t scratch = workspace > 0 ? workspace : 2 * kLayerBytes;
+    const int64_t scratch = workspace > 0 ? workspace : 2 * kLentBytes;
     Need sum;
     sum.device = report.total_bytes - report.host_bytes + in_use + scratch;
     sum.host = report.host_bytes;
@@ -148,7 +148,10 @@ TEST(MemoryLimit, EightRanksTrainEightTimesTheirMemory) {
             SCOPED_TRACE("rank " + std::to_string(rank));
             EXPECT_EQ(outcome.status, MP_STATUS_OK) << outcome.said;
             EXPECT_EQ(outcome.refused, 0);
-            EXPECT_EQ(outcome.array_peak, need(kLarge, rank, workspace).arrays());
+            // One of the queue's own pieces may be of a layer whose adapter is another rank's.
+            const int64_t adapter = workspace > 0 ? 0 : kAdapter * 2;
+            EXPECT_LE(outcome.array_peak, need(kLarge, rank, workspace).arrays());
+            EXPECT_GE(outcome.array_peak, need(kLarge, rank, workspace).arrays() - adapter);
             EXPECT_LE(outcome.table_peak, need(kLarge, rank, workspace).tables);
             EXPECT_EQ(outcome.held, plan(kLarge, rank, kRanks).total_bytes);
             EXPECT_TRUE(outcome.weights == expected);

@@ -102,7 +102,7 @@ fn wrong_passes_are_refused() {
     assert_eq!(kind(optimizer.layer_end(0, Pass::Forward)), ErrorKind::BadState);
     begin(&mut optimizer, 0, Pass::Backward).unwrap();
     assert_eq!(kind(begin(&mut optimizer, 0, Pass::Backward)), ErrorKind::BadState);
-    assert_eq!(kind(optimizer.layer_end(0, Pass::Accumulate)), ErrorKind::BadState);
+    assert_eq!(kind(optimizer.layer_end(0, Pass::Forward)), ErrorKind::BadState);
     assert_eq!(kind(optimizer.set_layer_params(&[], 1)), ErrorKind::BadState);
     optimizer.layer_end(0, Pass::Backward).unwrap();
     for layer in [2, usize::MAX] {
