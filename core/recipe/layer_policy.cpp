@@ -2,6 +2,7 @@
 #include "recipe/layer_policy.hpp"
 
 #include "recipe/layer_rules.hpp"
+#include "status/status.hpp"
 
 namespace mp::recipe {
 
