@@ -14,7 +14,22 @@ bool contains(const std::vector<int32_t>& list, int32_t value) {
     return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+uint64_t definition_of(const std::vector<std::vector<int32_t>>& layers, int32_t prefetch) {
+    system::Fnv64 hash;
+    hash.add(prefetch);
+    for (const std::vector<int32_t>& layer : layers) {
+        hash.add(static_cast<int64_t>(layer.size()));
+        for (const int32_t index : layer) {
+            hash.add(index);
+        }
+    }
+    return hash.value();
+}
+
 } // namespace
+
+LayerPasses::LayerPasses(const Parameters& parameters)
+    : parameters_(parameters), definition_(definition_of({}, 0)) {}
 
 void LayerPasses::set_layers(std::vector<std::vector<int32_t>> layers, int32_t prefetch) {
     if (!begun_.empty()) {
@@ -40,6 +55,7 @@ void LayerPasses::set_layers(std::vector<std::vector<int32_t>> layers, int32_t p
             first = first < 0 ? static_cast<int32_t>(layer) : first;
         }
     }
+    definition_ = definition_of(layers, prefetch);
     layers_ = std::move(layers);
     first_layer_ = std::move(first_layer);
     has_left_.assign(first_layer_.size(), false);
@@ -163,15 +179,7 @@ void LayerPasses::end_layer(Stream& stream, int32_t layer, LayerPass pass) {
 }
 
 void LayerPasses::propose(comm::Agreement& agreement) {
-    system::Fnv64 hash;
-    hash.add(prefetch_);
-    for (const std::vector<int32_t>& layer : layers_) {
-        hash.add(static_cast<int64_t>(layer.size()));
-        for (const int32_t index : layer) {
-            hash.add(index);
-        }
-    }
-    agreement.must_equal("the parameters of layers", hash.value());
+    agreement.must_equal("the parameters of layers", definition_);
 }
 
 } // namespace mp::optim

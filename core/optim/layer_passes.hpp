@@ -20,7 +20,7 @@ enum class LayerPass : int32_t {
 class LayerPasses final : public StepParticipant {
   public:
     // `parameters` outlives this.
-    explicit LayerPasses(const Parameters& parameters) : parameters_(parameters) {}
+    explicit LayerPasses(const Parameters& parameters);
 
     // By layer, in the order of forward: numbers of parameters. Throws while a layer has begun.
     void set_layers(std::vector<std::vector<int32_t>> layers, int32_t prefetch);
@@ -50,6 +50,7 @@ class LayerPasses final : public StepParticipant {
     std::vector<std::vector<int32_t>> layers_;
     std::vector<int32_t> first_layer_; // by parameter; -1: it belongs to none
     int32_t prefetch_ = 0;
+    uint64_t definition_;                // a hash of these, for agreements
     std::map<int32_t, LayerPass> begun_; // layers
     std::vector<int32_t> fetched_;       // layers that are on their way and have not begun
     std::vector<bool> has_left_; // by parameter: its gradient, since the last forward pass began
