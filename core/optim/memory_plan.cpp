@@ -269,20 +269,14 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const Planne
     for (const Layout& tensor : planned) {
         add_common(report, tensor);
     }
-    const int64_t staging = offload ? common_staging(planned) : 0;
-    report.offload += staging;
-    report.host += staging;
+    report.add_staging(offload ? common_staging(planned) : 0);
     if (rank.ranks == 1) {
         return report; // nobody shares it
     }
     const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : rank.ranks;
     const int32_t mine =
         rank.rank == kLargestRank ? largest_shard(planned, sharding, sharers) : rank.rank % sharers;
-    if (offload) {
-        const int64_t own = own_staging(planned, sharding, sharers, mine);
-        report.offload += own;
-        report.host += own;
-    }
+    report.add_staging(offload ? own_staging(planned, sharding, sharers, mine) : 0);
     visit_cut(planned, sharding, sharers, [&](const shard::ShardSlice& slice) {
         if (slice.rank == mine) {
             add_own(report, layout_of(planned, slice), slice.count);

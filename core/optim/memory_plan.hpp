@@ -25,6 +25,11 @@ struct MemoryReport {
     int64_t offload = 0; // on the host: what the device's weights follow, and arrays on their way
     int64_t host = 0;    // of all these, those in host memory beside a device's
 
+    // Memory in which arrays travel.
+    void add_staging(int64_t bytes) noexcept {
+        offload += bytes;
+        host += bytes;
+    }
     [[nodiscard]] int64_t& of(numerics::StateId state) noexcept {
         return states[static_cast<std::size_t>(state)];
     }

@@ -61,9 +61,7 @@ void StepTables::plan_arrays(Stream& stream, const Cohorts& cohorts) {
 
 MemoryReport StepTables::held() const noexcept {
     MemoryReport report = parameters_.memory();
-    const int64_t staging = streamed_ != nullptr ? streamed_->staging_bytes() : 0;
-    report.offload += staging;
-    report.host += staging;
+    report.add_staging(streamed_ != nullptr ? streamed_->staging_bytes() : 0);
     return report;
 }
 
