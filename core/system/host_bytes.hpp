@@ -2,12 +2,11 @@
 // HostBytes: bytes in host memory that somebody else fills: a vector would write zeros first.
 #pragma once
 
-#include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <new>
 
 #include "process/huge_pages.hpp"
+#include "system/memory.hpp"
 
 namespace mp::system {
 
@@ -15,18 +14,12 @@ class HostBytes {
   public:
     HostBytes() = default;
     // Throws std::bad_alloc.
-    explicit HostBytes(std::size_t bytes) : size_(bytes) {
-        const std::size_t unit = bytes >= process::kHugePage ? process::kHugePage : kCacheLine;
-        if (bytes > SIZE_MAX - unit) {
+    explicit HostBytes(std::size_t bytes)
+        : memory_(default_memory().take(bytes, process::alignment_for(bytes)), Release{bytes}) {
+        if (memory_ == nullptr && bytes > 0) {
             throw std::bad_alloc();
         }
-        if (bytes > 0) {
-            memory_.reset(std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit));
-            if (memory_ == nullptr) {
-                throw std::bad_alloc();
-            }
-            process::advise_huge_pages(memory_.get(), bytes);
-        }
+        process::advise_huge_pages(memory_.get(), bytes);
     }
 
     [[nodiscard]] unsigned char* data() noexcept {
@@ -35,15 +28,18 @@ class HostBytes {
     [[nodiscard]] const unsigned char* data() const noexcept {
         return static_cast<const unsigned char*>(memory_.get());
     }
-    [[nodiscard]] std::size_t size() const noexcept { return memory_ != nullptr ? size_ : 0; }
+    [[nodiscard]] std::size_t size() const noexcept {
+        return memory_ != nullptr ? memory_.get_deleter().bytes : 0;
+    }
 
   private:
-    static constexpr std::size_t kCacheLine = 64;
-    struct Free {
-        void operator()(void* memory) const noexcept { std::free(memory); }
+    struct Release {
+        std::size_t bytes = 0;
+        void operator()(void* memory) const noexcept {
+            default_memory().give_back(memory, bytes, process::alignment_for(bytes));
+        }
     };
-    std::unique_ptr<void, Free> memory_;
-    std::size_t size_ = 0;
+    std::unique_ptr<void, Release> memory_;
 };
 
 } // namespace mp::system

@@ -3,11 +3,7 @@
 
 namespace mp::backends::host {
 
-namespace {
-
-std::size_t alignment_for(std::size_t bytes) { return bytes >= kHugePage ? kHugePage : kCacheLine; }
-
-} // namespace
+using process::alignment_for;
 
 void* allocate_host(const MemoryTable& memory, std::size_t bytes) noexcept {
     void* const pointer = memory.take(bytes, alignment_for(bytes));

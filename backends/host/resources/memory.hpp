@@ -9,7 +9,7 @@
 
 namespace mp::backends::host {
 
-inline constexpr std::size_t kCacheLine = 64;
+using process::kCacheLine;
 // From this size on memory comes in huge pages where the system has them.
 using process::kHugePage;
 

@@ -10,6 +10,12 @@
 namespace mp::process {
 
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+inline constexpr std::size_t kCacheLine = 64;
+
+// Of so many bytes of host memory: from one huge page on they begin at one.
+constexpr std::size_t alignment_for(std::size_t bytes) noexcept {
+    return bytes >= kHugePage ? kHugePage : kCacheLine;
+}
 
 // Of memory that begins at one. Whole huge pages only, so that no more memory is used than was asked for. Advice: where the
 // system does not take it everything works, slower.
