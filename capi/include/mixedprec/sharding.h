@@ -202,7 +202,9 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
 
 /** Stage 3: gives parameters memory and begins to fetch their slices; those that have memory are left alone. Several may be
  * under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
- * Blocks until this rank's own slices are ready to be sent.
+ * An optimizer that is destroyed before they have arrived ends the exchange for all ranks (MP_STATUS_PEER_LOST there):
+ * mp_optimizer_gather_free of all parameters, or a step, waits for them. Blocks until this rank's own slices are ready to
+ * be sent.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
  * @param[in] indices    the parameters' numbers
@@ -265,7 +267,8 @@ MP_API mp_status mp_optimizer_set_layer_params(mp_optimizer* optimizer, int32_t 
  * pass are on their way. Before backward, from stage 2 on, its gradients have memory. Without sharding nothing moves. Layers
  * may begin in any order, in the same one on every rank; the next ones are those that follow by number, in backward
  * downwards. Of layers that share a parameter the first by number is the last in backward. One that could not begin may be
- * begun again. Blocks.
+ * begun again. After a pass that stops early weights may be on their way: before the optimizer is destroyed call
+ * mp_optimizer_gather_free for all parameters. Blocks.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
  * @param[in] layer      its number, from 0
