@@ -156,33 +156,6 @@ mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* li
     });
 }
 
-mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler) {
-    return boundary([&]() -> mp_status {
-        OptimizerObject& object = *object_of(optimizer, "optimizer");
-        Stream& stream = stream_of(queue, *object.context());
-        scaler::LossScaler* scale = scaler_of(scaler, *object.context());
-        check_monitors(object.layers, stream);
-        object.step(stream, scale);
-        for (const auto& layer : monitored(object.layers)) {
-            call_monitor(*layer, stream);
-        }
-        if (object.parameters().count() == 0 &&
-            !std::exchange(object.has_warned_of_nothing, true)) {
-            return warn("optimizer: it has no parameters; add them with mp_optimizer_add_param");
-        }
-        if (const std::string warning = object.groups().eps_warning();
-            !warning.empty() && !std::exchange(object.has_warned_of_eps, true)) {
-            return warn(warning);
-        }
-        if (scale != nullptr && scale->checks() && scale->forgets_update(&object)) {
-            return warn(
-                "scaler: two steps of this optimizer without mp_scaler_update between them; "
-                "found_inf stays, and the loss scale never moves");
-        }
-        return MP_STATUS_OK;
-    });
-}
-
 mp_status mp_optimizer_zero_grad(mp_optimizer* optimizer, mp_queue* queue) {
     return boundary([&] {
         optim::Optimizer& object = *object_of(optimizer, "optimizer");
@@ -214,7 +187,8 @@ mp_status mp_optimizer_get_desc(const mp_optimizer* optimizer, mp_optimizer_desc
         mp_optimizer_desc result{};
         result.flags = (options.check_finite ? MP_OPTIMIZER_CHECK_FINITE : 0U) |
                        (options.zero_grad ? MP_OPTIMIZER_ZERO_GRAD : 0U) |
-                       (options.offload ? MP_OPTIMIZER_OFFLOAD : 0U);
+                       (options.offload ? MP_OPTIMIZER_OFFLOAD : 0U) |
+                       (options.grads_given ? MP_OPTIMIZER_GRADS_GIVEN : 0U);
         result.seed = object->tables().seed();
         result.max_grad_norm = options.max_grad_norm;
         write_struct(desc, result, "desc");

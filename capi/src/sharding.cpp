@@ -289,7 +289,9 @@ mp_status mp_recipe_plan_memory_sharded(const mp_recipe* recipe, int32_t rule,
         const shard::ShardingOptions options = ::options_of(sharding, source);
         const std::vector<optim::PlannedTensor> tensors =
             optim::planned_tensors(checked_counts(counts, tensor_count), rule_of(rule));
-        write_report(optim::planned_memory(source, tensors, options, {rank, ranks}), report);
+        optim::OptimizerOptions optimizer;
+        optimizer.sharding = options;
+        write_report(optim::planned_memory(source, tensors, optimizer, {rank, ranks}), report);
     });
 }
 
@@ -300,12 +302,12 @@ mp_status mp_recipe_plan_tensors(const mp_recipe* recipe, const mp_optimizer_des
     return boundary([&] {
         const recipe::Recipe& source = object_of(recipe, "recipe")->recipe;
         const shard::ShardingOptions options = ::options_of(sharding, source);
-        const optim::OptimizerOptions optimizer = mp::capi::options_of(desc);
-        optim::check_options(optimizer, 0);
+        optim::OptimizerOptions optimizer = mp::capi::options_of(desc);
+        optimizer.sharding = options;
         const std::vector<optim::PlannedTensor> planned = planned_of(tensors, tensor_count);
         // Both are known, and both places are looked at, before one is written.
         const optim::MemoryReport held =
-            optim::planned_memory(source, planned, options, {rank, ranks}, optimizer.offload);
+            optim::planned_memory(source, planned, optimizer, {rank, ranks});
         const optim::PlannedTraffic sent =
             traffic != nullptr ? optim::planned_traffic(source, planned, options, ranks)
                                : optim::PlannedTraffic{};

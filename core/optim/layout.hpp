@@ -60,7 +60,8 @@ struct LayoutArray {
 struct LayoutOptions {
     int32_t stage = -1; // of ZeRO; -1: nobody shares it
     Format wire = comm::wire_format(DType::fp32);
-    bool offload = false; // states and the step are the host's
+    bool offload = false;     // states and the step are the host's
+    bool grads_given = false; // to the step: there are none here
 };
 
 // A parameter as its layout sees it.

@@ -70,11 +70,11 @@ Layout layout_of(const recipe::Recipe& recipe, const PlannedTensor& tensor,
 }
 
 std::vector<Layout> plan_all(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
-                             const shard::ShardingOptions& sharding, int32_t ranks,
-                             bool offload = false) {
+                             const OptimizerOptions& optimizer, int32_t ranks) {
     std::vector<Layout> all;
     all.reserve(tensors.size());
-    const LayoutOptions options = {ranks > 1 ? sharding.stage : -1, sharding.wire, offload};
+    const shard::ShardingOptions& sharding = optimizer.sharding;
+    const LayoutOptions options = layout_options(optimizer, ranks > 1);
     recipe::Recipe own = recipe; // of the group of the tensor before
     const PlannedTensor plain;
     const PlannedTensor* before = &plain;
@@ -256,27 +256,28 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const int64_
 }
 
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
-                            const shard::ShardingOptions& sharding, const RankOf& rank,
-                            bool offload) {
+                            const OptimizerOptions& options, const RankOf& rank) {
     if (rank.rank < kLargestRank || rank.rank >= rank.ranks) {
         fail(Code::invalid_argument,
              "rank is %d of %d; ranks count from 0, and -1 is the one that holds most", rank.rank,
              rank.ranks);
     }
+    const shard::ShardingOptions& sharding = options.sharding;
     shard::check_sharding(sharding, rank.ranks);
-    const std::vector<Layout> planned = plan_all(recipe, tensors, sharding, rank.ranks, offload);
+    check_options(options, rank.ranks > 1 ? rank.ranks : 0);
+    const std::vector<Layout> planned = plan_all(recipe, tensors, options, rank.ranks);
     MemoryReport report;
     for (const Layout& tensor : planned) {
         add_common(report, tensor);
     }
-    report.add_staging(offload ? common_staging(planned) : 0);
+    report.add_staging(options.offload ? common_staging(planned) : 0);
     if (rank.ranks == 1) {
         return report; // nobody shares it
     }
     const int32_t sharers = sharding.shard_ranks > 0 ? sharding.shard_ranks : rank.ranks;
     const int32_t mine =
         rank.rank == kLargestRank ? largest_shard(planned, sharding, sharers) : rank.rank % sharers;
-    report.add_staging(offload ? own_staging(planned, sharding, sharers, mine) : 0);
+    report.add_staging(options.offload ? own_staging(planned, sharding, sharers, mine) : 0);
     visit_cut(planned, sharding, sharers, [&](const shard::ShardSlice& slice) {
         if (slice.rank == mine) {
             add_own(report, layout_of(planned, slice), slice.count);
@@ -296,7 +297,9 @@ PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const Pla
         return traffic;
     }
     const double group = sharding.shard_ranks > 0 ? sharding.shard_ranks : ranks;
-    const std::vector<Layout> planned = plan_all(recipe, tensors, sharding, ranks);
+    OptimizerOptions options;
+    options.sharding = sharding;
+    const std::vector<Layout> planned = plan_all(recipe, tensors, options, ranks);
     const bool nests = shard::groups_add_first(sharding, ranks, shares_scales(planned));
     for (const Layout& tensor : planned) {
         if (tensor.is_frozen && sharding.stage != 3) {

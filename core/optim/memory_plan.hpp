@@ -8,8 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "optim/layout.hpp"
-#include "shard/sharding.hpp"
+#include "optim/options.hpp"
 
 namespace mp::optim {
 
@@ -72,11 +71,10 @@ struct RankOf {
     int32_t rank = 0;
     int32_t ranks = 1;
 };
-// With `offload`, states are the host's, and the buckets by which a step over all tensors moves gradients and weights are
-// counted; without ranks, too.
+// Where states are the host's, the buckets by which a step over all tensors moves gradients and weights are counted; without
+// ranks, too.
 MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const PlannedTensor> tensors,
-                            const shard::ShardingOptions& sharding, const RankOf& rank,
-                            bool offload = false);
+                            const OptimizerOptions& options, const RankOf& rank);
 
 // Bytes that a rank sends in a step, the mean over the ranks, without the few of the step's agreement. Weights of stage 3 are
 // gathered twice in a step: for forward and for backward.

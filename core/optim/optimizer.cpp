@@ -2,19 +2,11 @@
 #include "optim/optimizer.hpp"
 
 #include "comm/capture.hpp"
-#include "numerics/bits.hpp"
 #include "optim/definition.hpp"
-#include "optim/step.hpp"
-#include "optim/step_report.hpp"
 #include "status/guarded.hpp"
 
 namespace mp::optim {
 namespace {
-
-LayoutOptions layout_options(const OptimizerOptions& options) {
-    return {options.is_sharded() ? options.sharding.stage : -1, options.sharding.wire,
-            options.offload};
-}
 
 int32_t ranks_of(const OptimizerOptions& options) {
     return options.is_sharded() ? options.sharding.comm->size() : 0;
@@ -29,11 +21,22 @@ OptimizerOptions checked(const recipe::Recipe& recipe, const OptimizerOptions& o
 
 } // namespace
 
+LayoutOptions layout_options(const OptimizerOptions& options, bool is_shared) {
+    return {is_shared ? options.sharding.stage : -1, options.sharding.wire, options.offload,
+            options.grads_given};
+}
+
 void check_options(const OptimizerOptions& options, int32_t ranks) {
     if (!(options.max_grad_norm >= 0.0 && options.max_grad_norm < 1e30)) {
         fail(Code::invalid_argument,
              "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
              options.max_grad_norm);
+    }
+    if (options.grads_given && (ranks > 0 || options.offload)) {
+        fail(Code::invalid_argument,
+             "optimizer: MP_OPTIMIZER_GRADS_GIVEN is not for %s; leave it away",
+             ranks > 0 ? "ranks, which reduce the gradients they have"
+                       : "MP_OPTIMIZER_OFFLOAD, which streams those it has");
     }
     if (ranks > 0) {
         shard::check_sharding(options.sharding, ranks);
@@ -43,7 +46,8 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
 Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                      const OptimizerOptions& options)
     : context_(std::move(context)), recipe_(recipe), options_(checked(recipe, options)),
-      groups_(recipe, context_->stream().device()), parameters_(context_, layout_options(options)),
+      groups_(recipe, context_->stream().device()),
+      parameters_(context_, layout_options(options, options.is_sharded())),
       tables_(context_, groups_, parameters_, options.offload, options.seed),
       layer_passes_(parameters_), grad_scales_(parameters_), calls_(parameters_) {}
 
@@ -175,67 +179,21 @@ void check_capture(Stream& stream, const OptimizerOptions& options, const StepGu
     }
 }
 
-// The norm that gradients are clipped to, and whose gradients count in it.
-class Clipping final : public StepParticipant {
-  public:
-    Clipping(double max_grad_norm, const NormGroup& others, const Parameters& parameters)
-        : max_grad_norm_(max_grad_norm), others_(others), parameters_(parameters) {}
-    void begin(Stream& /*stream*/) override { others_.check_counted(parameters_); }
-    void propose(comm::Agreement& agreement) override {
-        shown_.set("%g", max_grad_norm_);
-        agreement.must_equal("max_grad_norm", numerics::bits_from_double(max_grad_norm_),
-                             shown_.c_str());
-    }
-
-  private:
-    double max_grad_norm_;
-    const NormGroup& others_;
-    const Parameters& parameters_;
-    TextLine<32> shown_;
-};
-
-class LossScale final : public StepParticipant {
-  public:
-    explicit LossScale(const scaler::LossScaler* scaler) : scaler_(scaler) {}
-    void collect(Stream& stream) override {
-        scale_ = scaler_ != nullptr ? numerics::bits_from_float(scaler_->read(stream).scale) : 0;
-    }
-    void propose(comm::Agreement& agreement) override {
-        agreement.must_equal("the loss scale", scale_);
-        agreement.must_equal("the loss scaler's kind", scaler_ == nullptr  ? 0
-                                                       : scaler_->checks() ? 2
-                                                                           : 1);
-    }
-
-  private:
-    const scaler::LossScaler* scaler_; // or null
-    uint32_t scale_ = 0;
-};
-
 } // namespace
 
-void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
-    const bool has_others = options_.is_sharded() || norm_group_.exists();
-    if (has_others) {
+std::unique_ptr<OpenStep> Optimizer::make_step(Stream& stream, scaler::LossScaler* scaler) {
+    if (options_.is_sharded() || norm_group_.exists()) {
         comm::refuse_capture(stream);
     }
     check_capture(stream, options_, guard_, history_);
     shard(stream);
-    Clipping clipping(options_.max_grad_norm, norm_group_, parameters_);
-    LossScale loss_scale(scaler);
-    // Its report is the first to end: of numbers that the others then forget.
-    StepReport report({*context_, parameters_, groups_, tables_, layers_, guard_, scaler},
-                      history_);
-    // Where ranks disagree, the first to propose is named.
-    StepParticipant* const participants[] = {&report,       &calls_,       &groups_, &clipping,
-                                             &guard_,       &loss_scale,   &tables_, &layers_,
-                                             &grad_scales_, &layer_passes_};
-    StepRanks ranks(sharding(), norm_group_, parameters_,
-                    has_others ? tables_.enabled() : std::vector<int32_t>(), guard_.hash());
-    run_step(stream,
-             {tables_.memory(), tables_.gradients(), tables_.work(), participants, scaler,
-              step_options()},
-             ranks);
+    const StepOf of = {*context_, options_, groups_, parameters_,   tables_,      norm_group_,
+                       guard_,    history_, layers_, layer_passes_, grad_scales_, calls_};
+    return std::make_unique<OpenStep>(of, scaler, step_options());
+}
+
+void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
+    make_step(stream, scaler)->run(stream);
 }
 
 } // namespace mp::optim

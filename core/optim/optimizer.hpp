@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "optim/grad_scales.hpp"
-#include "optim/layer_passes.hpp"
 #include "optim/norm_group.hpp"
-#include "optim/options.hpp"
-#include "optim/step_calls.hpp"
+#include "optim/open_step.hpp"
 #include "optim/step_guard.hpp"
 #include "optim/step_history.hpp"
 #include "optim/step_layers.hpp"
@@ -72,6 +70,8 @@ class Optimizer {
     void shard(Stream& stream);
     // Collective where ranks share the parameters.
     void step(Stream& stream, scaler::LossScaler* scaler);
+    // The next step, to be taken at once or in parts; nothing of it is done. This outlives it. Likewise collective.
+    std::unique_ptr<OpenStep> make_step(Stream& stream, scaler::LossScaler* scaler);
 
   private:
     [[nodiscard]] StepOptions step_options() const;

@@ -2,6 +2,7 @@
 // What an optimizer is made with.
 #pragma once
 
+#include "optim/layout.hpp"
 #include "shard/sharding.hpp"
 
 namespace mp::optim {
@@ -12,11 +13,16 @@ struct OptimizerOptions {
     bool check_finite = false;
     bool zero_grad = false;
     bool offload = false; // states and step on the host
+    bool grads_given =
+        false; // parameters have no gradients of their own: steps in parts are given them
     shard::ShardingOptions sharding;
 
     [[nodiscard]] bool is_sharded() const noexcept { return sharding.comm != nullptr; }
 };
 // Throws for what cannot be; `ranks` 0: nobody shares it. So that ranks can refuse before they ask each other.
 void check_options(const OptimizerOptions& options, int32_t ranks);
+
+// What of them layouts follow from.
+LayoutOptions layout_options(const OptimizerOptions& options, bool is_shared);
 
 } // namespace mp::optim

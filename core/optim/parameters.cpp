@@ -166,7 +166,9 @@ void Parameters::make_states(Stream& stream, int32_t index) {
         }
         p.states.emplace(context_, place, p.layout.formats, shape);
         p.states->for_each([&](const Tensor& state) { claim(memory_, state, "states", p); });
-        check_segment(segment(index), p.name.c_str(), p.layout.formats.rule);
+        const bool comes_later = p.grad == nullptr && sharding_ == nullptr;
+        const auto check_arrays = comes_later ? check_kept : check_segment;
+        check_arrays(segment(index), p.name.c_str(), p.layout.formats.rule);
         initialize(stream, index);
     }
     p.init_fp32 = nullptr;
@@ -244,8 +246,10 @@ ArrayRef Parameters::device_weight(int32_t index) const {
 }
 
 ArrayRef Parameters::gradient(int32_t index) const {
+    const std::shared_ptr<Tensor>& own = list_[static_cast<std::size_t>(index)].grad;
     return sharding_ != nullptr ? sharding_->gradient_of(index)
-                                : slice_of(*list_[static_cast<std::size_t>(index)].grad);
+           : own != nullptr     ? slice_of(*own)
+                                : ArrayRef();
 }
 
 ArrayRef Parameters::weight(int32_t index) const {
@@ -389,12 +393,6 @@ void write_state(Stream& stream, Parameters& parameters, int32_t index, const st
     write_values(parameters.state_stream(stream), *p.states, parameters.weight(index), name,
                  values.ref(), p.name);
     send_weight(stream, parameters, index);
-}
-
-void zero_gradient(Stream& stream, const Parameter& parameter) {
-    if (parameter.grad != nullptr && parameter.grad->count() > 0 && parameter.grad->has_memory()) {
-        stream.zero(parameter.grad->data(), parameter.grad->bytes());
-    }
 }
 
 } // namespace mp::optim

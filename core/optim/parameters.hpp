@@ -31,7 +31,7 @@ struct Parameter {
     std::string name;
     int32_t group = 0;
     std::shared_ptr<Tensor> param;
-    std::shared_ptr<Tensor> grad;      // null: it is frozen
+    std::shared_ptr<Tensor> grad;      // null: it is frozen, or steps are given one
     std::shared_ptr<Tensor> init_fp32; // until its states are made
     bool counts_elsewhere = false;     // as in NewParameter
     bool has_values = true;            // a deferred one has none until somebody gives it some
@@ -120,7 +120,5 @@ void read_state(Stream& stream, const Parameters& parameters, int32_t index,
                 const std::string& name, const Tensor& values);
 void write_state(Stream& stream, Parameters& parameters, int32_t index, const std::string& name,
                  const Tensor& values);
-// Sets it to zero where it has memory.
-void zero_gradient(Stream& stream, const Parameter& parameter);
 
 } // namespace mp::optim

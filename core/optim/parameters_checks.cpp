@@ -63,11 +63,36 @@ void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutO
         fail(Code::invalid_dtype, "optimizer: init_fp32 of '%s' is %s; it must be fp32", name,
              dtype_name(p.init_fp32->dtype()));
     }
+    if (layout.grads_given && p.grad != nullptr) {
+        fail(
+            Code::invalid_argument,
+            "optimizer: '%s' has a grad, but under MP_OPTIMIZER_GRADS_GIVEN each step is given one",
+            name);
+    }
     if (p.is_frozen && (p.grad != nullptr || p.init_fp32 != nullptr || p.counts_elsewhere)) {
         fail(Code::invalid_argument,
              "optimizer: '%s' is frozen, so it takes neither grad nor init_fp32 nor "
              "MP_PARAM_NORM_ELSEWHERE",
              name);
+    }
+}
+
+void check_given(const Parameters& parameters, const Parameter& p, const Tensor& grad) {
+    if (grad.shape() != p.param->shape()) {
+        fail(Code::invalid_shape, "optimizer: '%s' is %s but its grad is %s; they must be equal",
+             p.name.c_str(), p.param->shape().text().c_str(), grad.shape().text().c_str());
+    }
+    if (&grad.device() != &p.param->device()) {
+        fail(Code::invalid_argument, "optimizer: the grad of '%s' is not on the context's device",
+             p.name.c_str());
+    }
+    if (grad.scales() != nullptr && grad.format().grid != kTensorScale) {
+        fail(Code::invalid_dtype,
+             "optimizer: the grad of '%s' is %s; gradients have one scale for the tensor",
+             p.name.c_str(), format_text(grad.format()).c_str());
+    }
+    if (&grad != p.grad.get()) {
+        parameters.check_number(&grad, "gradient");
     }
 }
 

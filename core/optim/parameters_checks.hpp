@@ -9,6 +9,8 @@ namespace mp::optim {
 // A name, shapes and formats that cannot be.
 void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutOptions& layout,
                const NewParameter& parameter);
+// A gradient that one step is given for a parameter.
+void check_given(const Parameters& parameters, const Parameter& parameter, const Tensor& grad);
 // A step writes all parameters and states and may zero all gradients, in any order.
 void check_apart(const ClaimedMemory& memory, const NewParameter& parameter);
 // What read_state() and write_state() copy.

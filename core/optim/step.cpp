@@ -31,15 +31,14 @@ void measure(Stream& stream, const Step& step, const StepRanks& ranks) {
         work->choose(stream, step.memory, step.options);
     }
     if (needs_stats(step.options, step.scaler)) {
-        step.gradients.grad_stats(stream, step.memory.state(), step.options.exchange);
+        step.gradients.grad_stats(stream, step.memory.state(), ranks.exchange());
     }
 }
 
 } // namespace
 
-void run_step(Stream& stream, Step&& step, StepRanks& ranks) {
+void decide_step(Stream& stream, const Step& step, StepRanks& ranks) {
     ranks.reduce(stream);
-    step.options.exchange = ranks.exchange();
     const Status own = guarded("a step", [&]() -> Status {
         measure(stream, step, ranks);
         return {};
@@ -49,13 +48,21 @@ void run_step(Stream& stream, Step&& step, StepRanks& ranks) {
     }
     ranks.reach(step.participants, own);
     step.memory.prepare(stream, step.scaler, step.options);
-    for (StepWork* const work : step.work) {
-        work->apply(stream, step.memory, step.options);
-    }
+}
+
+void end_step(Stream& stream, const Step& step, StepRanks& ranks) {
     for (StepParticipant* const participant : step.participants) {
         participant->end(stream);
     }
     ranks.publish(stream);
+}
+
+void run_step(Stream& stream, const Step& step, StepRanks& ranks) {
+    decide_step(stream, step, ranks);
+    for (StepWork* const work : step.work) {
+        work->apply(stream, step.memory, step.options);
+    }
+    end_step(stream, step, ranks);
 }
 
 } // namespace mp::optim

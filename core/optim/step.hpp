@@ -49,8 +49,12 @@ struct Step {
     std::span<StepWork* const> work;
     std::span<StepParticipant* const> participants;
     scaler::LossScaler* scaler; // or null
-    StepOptions options;        // but the exchange, which is that of the ranks
+    StepOptions options;
 };
-void run_step(Stream& stream, Step&& step, StepRanks& ranks);
+// Up to the decision. Where it throws nothing has changed.
+void decide_step(Stream& stream, const Step& step, StepRanks& ranks);
+// After all arrays were written.
+void end_step(Stream& stream, const Step& step, StepRanks& ranks);
+void run_step(Stream& stream, const Step& step, StepRanks& ranks);
 
 } // namespace mp::optim

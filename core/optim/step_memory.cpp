@@ -160,6 +160,10 @@ void check_gradient(const UpdateSegment& s, const char* name) {
 
 void check_segment(const UpdateSegment& s, const char* name, numerics::RuleId rule) {
     check_gradient(s, name);
+    check_kept(s, name, rule);
+}
+
+void check_kept(const UpdateSegment& s, const char* name, numerics::RuleId rule) {
     if (s.first < 0 || s.first % kSliceUnit != 0) {
         fail(Code::invalid_argument,
              "%s: first_element is %lld; it must be a multiple of 8, the elements of one block of "

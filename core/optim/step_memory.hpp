@@ -24,7 +24,6 @@ struct StepOptions {
     bool stochastic_states[numerics::kMaxStates] = {};
     numerics::GuardState* guard = nullptr; // null: no step stands out
     numerics::GuardRule guard_rule;
-    const ChunkSumExchange* exchange = nullptr; // where other ranks hold the rest of the parameters
 };
 
 // Whether a step reads the gradients first.
@@ -37,8 +36,9 @@ void check_hyper(const numerics::GroupHyper& hyper);
 // Throws for dtypes that cannot be combined, and for pointers that are missing or not aligned.
 void check_segment(const UpdateSegment& segment, const char* name,
                    numerics::RuleId rule = numerics::RuleId::adamw);
-// The part of it that concerns the gradient alone.
+// The parts of it that concern the gradient alone, and all else.
 void check_gradient(const UpdateSegment& segment, const char* name);
+void check_kept(const UpdateSegment& segment, const char* name, numerics::RuleId rule);
 
 // What a step leaves behind: the optimizer's own state, and t of each group.
 struct StepCounts {

@@ -16,6 +16,13 @@ void check_step(int64_t step) {
     }
 }
 
+// Where it has memory.
+void zero_gradient(Stream& stream, const Parameter& parameter) {
+    if (parameter.grad != nullptr && parameter.grad->count() > 0 && parameter.grad->has_memory()) {
+        stream.zero(parameter.grad->data(), parameter.grad->bytes());
+    }
+}
+
 } // namespace
 
 StepTables::StepTables(const std::shared_ptr<Context>& context, ParamGroups& groups,
@@ -37,12 +44,25 @@ std::vector<int32_t> StepTables::enabled() const {
     return enabled;
 }
 
+void StepTables::refuse_open() const {
+    if (is_open_) {
+        fail(Code::bad_state, "optimizer: a step is open; end it first (mp_optimizer_step_end)");
+    }
+}
+
+UpdateSegment StepTables::segment(int32_t parameter) const {
+    UpdateSegment segment = parameters_.segment(parameter);
+    segment.group = cohorts_.of(parameter); // a row of the device's tables
+    return segment;
+}
+
 void StepTables::plan_arrays(Stream& stream, const Cohorts& cohorts) {
     std::vector<UpdateSegment> segments;
     std::vector<StreamedArrays> streamed;
     for (const int32_t i : enabled()) {
-        if (!parameters_[i].states.has_value()) {
-            continue;
+        const Parameter& p = parameters_[i];
+        if (!p.states.has_value() || (p.grad == nullptr && parameters_.sharding() == nullptr)) {
+            continue; // not here, or it comes with its gradient
         }
         UpdateSegment segment = parameters_.segment(i);
         segment.group = cohorts.of(i); // a row of the device's tables
@@ -104,6 +124,7 @@ void StepTables::plan(Stream& stream) {
 }
 
 void StepTables::begin(Stream& stream) {
+    refuse_open();
     if (!unused_.empty()) {
         check(stream.queue().refuse_capture(
             "optimizer: parameters are marked as unused for this step alone"));
@@ -133,6 +154,7 @@ void StepTables::propose(comm::Agreement& agreement) {
 }
 
 void StepTables::mark_unused(Stream& stream, std::span<const int32_t> parameters) {
+    refuse_open();
     check(stream.queue().refuse_capture(
         "optimizer: parameters are marked as unused for one step, not for each replay"));
     std::vector<int32_t> unused = unused_;
@@ -190,6 +212,7 @@ void StepTables::set_group_step(Stream& stream, int32_t group, int64_t step) {
 }
 
 void StepTables::save(Stream& stream, OptimizerCounts& counts) const {
+    refuse_open();
     const StepCounts read = memory_.read(stream);
     Cohorts now = cohorts_;
     std::vector<int64_t> steps = read.group_steps;
@@ -204,6 +227,7 @@ void StepTables::save(Stream& stream, OptimizerCounts& counts) const {
 }
 
 void StepTables::prepare_restore(Stream& stream, RestoredCounts& restored) const {
+    refuse_open();
     const OptimizerCounts& counts = restored.counts;
     Restored& tables = restored.tables;
     tables.values = memory_.read(stream);

@@ -20,7 +20,15 @@ class StepTables final : public StepParticipant {
     // What changed of groups and parameters since the last one. All that can fail for want of memory is done here.
     void begin(Stream& stream) override;
     void propose(comm::Agreement& agreement) override;
-    void end(Stream& /*stream*/) noexcept override { unused_.clear(); }
+    void end(Stream& /*stream*/) noexcept override {
+        unused_.clear();
+        is_open_ = false;
+    }
+    // While a step is open nothing here changes, and no checkpoint is taken.
+    void set_open(bool is_open) noexcept { is_open_ = is_open; }
+    void refuse_open() const;
+    // A parameter's arrays, with its row of memory().
+    [[nodiscard]] UpdateSegment segment(int32_t parameter) const;
     // Those that the next step passes over, beside those marked before; their gradients become zero. Not in a capture.
     void mark_unused(Stream& stream, std::span<const int32_t> parameters);
     // All gradients, and nothing is marked.
@@ -76,6 +84,7 @@ class StepTables final : public StepParticipant {
     SegmentWork on_device_{arrays_};
     std::unique_ptr<StreamedWork> streamed_; // or null
     StepWork* work_;
+    bool is_open_ = false;
 };
 
 } // namespace mp::optim

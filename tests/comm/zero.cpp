@@ -191,9 +191,9 @@ TEST(Zero, HoldsWhatThePlanSays) {
                 train_ranks(3, training, [&](TestModel& test_model) {
                     test_model.optimizer().shard(test_model.stream());
                     const optim::MemoryReport held = test_model.optimizer().parameters().memory();
-                    const optim::MemoryReport planned =
-                        optim::planned_memory(training.recipe, planned_model(), training.sharding,
-                                              {test_model.comm().rank(), 3});
+                    const optim::MemoryReport planned = optim::planned_memory(
+                        training.recipe, planned_model(), {.sharding = training.sharding},
+                        {test_model.comm().rank(), 3});
                     EXPECT_EQ(held.weight, planned.weight) << name << stage;
                     EXPECT_EQ(held.grad, planned.grad) << name << stage;
                     EXPECT_EQ(held.reduced_grad, planned.reduced_grad) << name << stage;

@@ -125,7 +125,7 @@ TEST(ZeroHybrid, HoldsWhatThePlanSays) {
                 test_model.optimizer().shard(test_model.stream());
                 const optim::MemoryReport held = test_model.optimizer().parameters().memory();
                 const optim::MemoryReport planned =
-                    optim::planned_memory(run.recipe, planned_model(), run.sharding,
+                    optim::planned_memory(run.recipe, planned_model(), {.sharding = run.sharding},
                                           {test_model.comm().rank(), layout.ranks});
                 EXPECT_EQ(held.weight, planned.weight) << layout.text() << stage;
                 EXPECT_EQ(held.of(numerics::StateId::exp_avg),
