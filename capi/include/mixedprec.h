@@ -60,6 +60,7 @@
 #include "mixedprec/sharding.h"
 #include "mixedprec/status.h"
 #include "mixedprec/step.h"
+#include "mixedprec/step_parts.h"
 #include "mixedprec/tensor.h"
 #include "mixedprec/types.h"
 #include "mixedprec/version.h"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// optimizer.h: steps, at once and in parts.
+// Steps: mp_optimizer_step, and step_parts.h.
 #include <utility>
 #include <vector>
 
 #include "boundary.hpp"
 #include "layer_list.hpp"
+#include "mixedprec/step_parts.h"
 #include "optimizer_options.hpp"
 
 using namespace mp;

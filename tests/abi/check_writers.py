@@ -33,6 +33,7 @@ NONE = {
     "mp_optimizer_set_lr_tensor": READS, "mp_optimizer_set_grad_scale_tensor": READS,
     "mp_optimizer_set_step": NUMBER, "mp_optimizer_get_group_step": "writes nothing", "mp_optimizer_set_group_step": NUMBER,
     "mp_step_plan_set_args": NUMBER, "mp_step_plan_create": "mp_step_plan_run writes", "mp_optimizer_set_guard": NUMBER,
+    "mp_optimizer_step_begin": "writes nothing but what the step reads",
     "mp_queue_sync": "writes nothing", "mp_queue_destroy": "writes nothing", "mp_queue_get_native": "writes nothing",
     "mp_queue_get_workspace": "writes nothing", "mp_queue_get_workspace_peak": "writes nothing",
     "mp_scaler_get_scale": "writes nothing", "mp_scaler_get_state": "writes nothing",

@@ -165,6 +165,29 @@ inline void add_optimizers(std::vector<Writer>& all) {
     with("mp_optimizer_step", MP_OPTIMIZER_ZERO_GRAD, true, step);
     with("mp_optimizer_step", MP_OPTIMIZER_OFFLOAD, false, step);
     with("mp_optimizer_step", MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_ZERO_GRAD, true, step);
+    const auto begun = [](mp_optimizer* o) {
+        EXPECT_TRUE(succeeded(mp_optimizer_step_begin(o, nullptr, nullptr)));
+        return o;
+    };
+    for (const bool is_grad : {false, true}) {
+        const uint32_t flags = is_grad ? MP_OPTIMIZER_ZERO_GRAD : 0;
+        with("mp_optimizer_step_end", flags, is_grad, [=](const Place&, mp_optimizer* o) {
+            return mp_optimizer_step_end(begun(o), nullptr);
+        });
+        with("mp_optimizer_step_params", flags, is_grad, [=](const Place&, mp_optimizer* o) {
+            constexpr int32_t kFirst = 0;
+            return mp_optimizer_step_params(begun(o), nullptr, &kFirst, 1, nullptr);
+        });
+    }
+    all.push_back({"mp_optimizer_step_params", [=](const Place& p) {
+                       mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+                       desc.flags = MP_OPTIMIZER_GRADS_GIVEN | MP_OPTIMIZER_ZERO_GRAD;
+                       const Optimizer o = make_optimizer(p.context, p.fp32, desc);
+                       EXPECT_TRUE(done(mp_optimizer_add_group(o, nullptr, nullptr)));
+                       EXPECT_TRUE(succeeded(add_param(o, 0, "w", p.matrix(8))));
+                       constexpr int32_t kFirst = 0;
+                       return mp_optimizer_step_params(begun(o), nullptr, &kFirst, 1, &p.target);
+                   }});
     with("mp_optimizer_zero_grad", 0, true,
          [](const Place&, mp_optimizer* o) { return mp_optimizer_zero_grad(o, nullptr); });
     with("mp_optimizer_mark_unused", 0, true, [](const Place&, mp_optimizer* o) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mp_optimizer: parameters by name, in groups with their own rule and hyperparameters, with states of the library's in the
  * formats of a recipe. The step is that of step.h, which has its arithmetic, with the same bits. optimizer_state.h has
- * states in and out, sharding.h the step for ranks, checkpoint.h its files, watch.h what looks after it. */
+ * states in and out, sharding.h the step for ranks, checkpoint.h its files, step_parts.h steps that begin before all
+ * gradients are there, watch.h what looks after it. */
 #ifndef MIXEDPREC_OPTIMIZER_H
 #define MIXEDPREC_OPTIMIZER_H
 
@@ -17,8 +18,8 @@
  * it. Ranks that share the optimizer (sharding.h) each keep on their host what is theirs, in every stage. Not for
  * mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 4u
-/* Parameters have no gradients of their own: mp_optimizer_step_params is given one for each, whose memory is the caller's and
- * may be used again for the next. Steps are taken in parts only. Not with MP_OPTIMIZER_OFFLOAD, nor for ranks. */
+/* Parameters have no gradients of their own: steps are taken in parts (step_parts.h) and are given them. Not with
+ * MP_OPTIMIZER_OFFLOAD, nor for ranks. */
 #define MP_OPTIMIZER_GRADS_GIVEN 8u
 
 typedef struct mp_optimizer_desc {
@@ -152,53 +153,6 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);
-
-/** Begins a step that is taken in parts: each parameter is written as soon as its gradient is final, while backward goes on
- * (gradient release, https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html), or while a
- * GPU copies the next. The step is decided here: its number, and the hyperparameters of all groups as they are now. So
- * nothing may depend on all gradients. The bits are those of mp_optimizer_step. Until mp_optimizer_step_end there is no
- * other step, no t is set, no parameter is marked as unused, and no checkpoint is saved or loaded.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @param[in] scaler     its scale is divided out; it may not look for infinities. NULL: no loss scale
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
- *          MP_STATUS_BAD_STATE (a step is open; the queue's stream is being captured); MP_STATUS_UNSUPPORTED (ranks,
- *          offload, max_grad_norm, a guard, MP_OPTIMIZER_CHECK_FINITE, a scaler that checks, mp_optimizer_set_norm_comm);
- *          MP_STATUS_OUT_OF_MEMORY; vendor codes; and then nothing has changed
- * @threads B
- * @since 0.2 */
-MP_API mp_status mp_optimizer_step_begin(mp_optimizer* optimizer, mp_queue* queue,
-                                         mp_scaler* scaler);
-
-/** Writes parameters in the open step. On the host they are written when this returns, so that it is the callback of a GPU's
- * stream (cudaLaunchHostFunc) between the copies of gradients in and of weights out; on a device it enqueues. From then on
- * the memory of their gradients may be used again, after MP_OPTIMIZER_ZERO_GRAD has set it to zero.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue; the one that the step began on, or one ordered after it
- * @param[in] indices    the parameters' numbers, in any order, each once in a step
- * @param[in] count      how many; 0: none
- * @param[in] grads      a gradient for each, of its shape, of any dtype that mp_param_desc.grad may have; not kept. NULL: their
- *                       own
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index, count,
- *          device, one named twice, a gradient in the memory of what steps write); MP_STATUS_INVALID_SHAPE;
- *          MP_STATUS_INVALID_DTYPE; MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_BAD_STATE (no step is open; a
- *          parameter that was written, is frozen or unused, or has no gradient); MP_STATUS_OUT_OF_MEMORY; vendor codes; and
- *          then none of them was written
- * @threads B
- * @since 0.2 */
-MP_API mp_status mp_optimizer_step_params(mp_optimizer* optimizer, mp_queue* queue,
-                                          const int32_t* indices, int32_t count,
-                                          mp_tensor* const* grads);
-
-/** Ends the open step: what is left of its parameters is written now, from their own gradients, and all that follows a step
- * follows, as after mp_optimizer_step. Blocks.
- * @param[in] optimizer  the optimizer
- * @param[in] queue      NULL: the default queue
- * @returns as mp_optimizer_step; MP_STATUS_BAD_STATE (no step is open; one that is left has no gradient of its own), and then
- *          it stays open
- * @threads B
- * @since 0.2 */
-MP_API mp_status mp_optimizer_step_end(mp_optimizer* optimizer, mp_queue* queue);
 
 /** Sets all gradients to zero. Enqueues. Not needed under MP_OPTIMIZER_ZERO_GRAD.
  * @param[in] optimizer  the optimizer
