@@ -149,6 +149,38 @@ inline void add_model_files(std::vector<Writer>& all) {
     });
 }
 
+inline mp_optimizer* with_begun_step(mp_optimizer* optimizer) {
+    EXPECT_TRUE(succeeded(mp_optimizer_step_begin(optimizer, nullptr, nullptr)));
+    return optimizer;
+}
+
+inline void add_steps_in_parts(std::vector<Writer>& all) {
+    static constexpr int32_t kFirst = 0;
+    for (const bool is_grad : {false, true}) {
+        const auto with = [&all, is_grad](const char* function, auto call) {
+            all.push_back({function, [=](const Place& p) {
+                               const Tensor own = p.matrix(8);
+                               const Optimizer o = p.optimizer(
+                                   "w", p.fp32, is_grad ? own : p.target, is_grad ? p.target : own,
+                                   is_grad ? MP_OPTIMIZER_ZERO_GRAD : 0);
+                               return call(with_begun_step(o));
+                           }});
+        };
+        with("mp_optimizer_step_end",
+             [](mp_optimizer* o) { return mp_optimizer_step_end(o, nullptr); });
+        with("mp_optimizer_step_params", [](mp_optimizer* o) {
+            return mp_optimizer_step_params(o, nullptr, &kFirst, 1, nullptr);
+        });
+    }
+    all.push_back(
+        {"mp_optimizer_step_params", [](const Place& p) { // a gradient that is given
+             const Tensor weight = p.matrix(8);
+             const Optimizer o = p.optimizer("w", p.fp32, weight, nullptr,
+                                             MP_OPTIMIZER_GRADS_GIVEN | MP_OPTIMIZER_ZERO_GRAD);
+             return mp_optimizer_step_params(with_begun_step(o), nullptr, &kFirst, 1, &p.target);
+         }});
+}
+
 inline void add_optimizers(std::vector<Writer>& all) {
     const auto with = [&all](const char* function, uint32_t flags, bool is_grad, auto call) {
         all.push_back({function, [=](const Place& p) {
@@ -165,29 +197,6 @@ inline void add_optimizers(std::vector<Writer>& all) {
     with("mp_optimizer_step", MP_OPTIMIZER_ZERO_GRAD, true, step);
     with("mp_optimizer_step", MP_OPTIMIZER_OFFLOAD, false, step);
     with("mp_optimizer_step", MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_ZERO_GRAD, true, step);
-    const auto begun = [](mp_optimizer* o) {
-        EXPECT_TRUE(succeeded(mp_optimizer_step_begin(o, nullptr, nullptr)));
-        return o;
-    };
-    for (const bool is_grad : {false, true}) {
-        const uint32_t flags = is_grad ? MP_OPTIMIZER_ZERO_GRAD : 0;
-        with("mp_optimizer_step_end", flags, is_grad, [=](const Place&, mp_optimizer* o) {
-            return mp_optimizer_step_end(begun(o), nullptr);
-        });
-        with("mp_optimizer_step_params", flags, is_grad, [=](const Place&, mp_optimizer* o) {
-            constexpr int32_t kFirst = 0;
-            return mp_optimizer_step_params(begun(o), nullptr, &kFirst, 1, nullptr);
-        });
-    }
-    all.push_back({"mp_optimizer_step_params", [=](const Place& p) {
-                       mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-                       desc.flags = MP_OPTIMIZER_GRADS_GIVEN | MP_OPTIMIZER_ZERO_GRAD;
-                       const Optimizer o = make_optimizer(p.context, p.fp32, desc);
-                       EXPECT_TRUE(done(mp_optimizer_add_group(o, nullptr, nullptr)));
-                       EXPECT_TRUE(succeeded(add_param(o, 0, "w", p.matrix(8))));
-                       constexpr int32_t kFirst = 0;
-                       return mp_optimizer_step_params(begun(o), nullptr, &kFirst, 1, &p.target);
-                   }});
     with("mp_optimizer_zero_grad", 0, true,
          [](const Place&, mp_optimizer* o) { return mp_optimizer_zero_grad(o, nullptr); });
     with("mp_optimizer_mark_unused", 0, true, [](const Place&, mp_optimizer* o) {
@@ -338,6 +347,7 @@ inline std::vector<Writer> all_writers() {
     add_backwards(all);
     add_pointer_steps(all);
     add_optimizers(all);
+    add_steps_in_parts(all);
     add_model_files(all);
     for (const Ending ending : {Ending::none, Ending::wait, Ending::test}) {
         add_messages(all, ending);
