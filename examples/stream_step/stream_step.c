@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
     desc.flags = MP_OPTIMIZER_GRADS_GIVEN; /* no memory for gradients */
     TRY(mp_context_create(NULL, &context));
-    TRY(mp_recipe_create(context, "bf16_pure_remainder", &recipe)); /* bf16 weights, exact in fp32 */
+    TRY(mp_recipe_create(context, "bf16_pure_remainder",
+                         &recipe)); /* bf16 weights, exact in fp32 */
     TRY(mp_optimizer_create(context, recipe, &desc, &optimizer));
     TRY(mp_optimizer_add_group(optimizer, NULL, NULL));
     mp_tensor_desc shape = MP_TENSOR_DESC_INIT;
@@ -61,8 +62,8 @@ int main(int argc, char** argv) {
         }
         TRY(mp_optimizer_step_end(optimizer, NULL));
         const double ms = 1e3 * (now() - start);
-        printf("step %d: %.0f ms, %.2f GB/s of gradients in, as much of weights out\n", step + 1, ms,
-               2e-6 * (double)shape.shape[0] * layers / ms);
+        printf("step %d: %.0f ms, %.2f GB/s of gradients in, as much of weights out\n", step + 1,
+               ms, 2e-6 * (double)shape.shape[0] * layers / ms);
     }
     mp_optimizer_destroy(optimizer);
     mp_recipe_destroy(recipe);
