@@ -257,23 +257,25 @@ mp_status mp_comm_all_to_all(mp_comm* comm, mp_queue* queue, const mp_comm_excha
     return exchange_bytes(comm, queue, exchange, request,
                           [](comm::Communicator& communicator, const mp_comm_exchange& what,
                              const comm::CallOptions& options, comm::CommRequest* out) {
-                              return communicator.begin_all_to_all(
-                                  {what.send, what.send_bytes, what.send_offsets, what.receive,
-                                   what.receive_bytes, what.receive_offsets},
+                              return communicator.begin(
+                                  comm::AllToAll{what.send, what.send_bytes, what.send_offsets,
+                                                 what.receive, what.receive_bytes,
+                                                 what.receive_offsets},
                                   options, out);
                           });
 }
 
 mp_status mp_comm_all_gather(mp_comm* comm, mp_queue* queue, const mp_comm_exchange* exchange,
                              mp_comm_request** request) {
-    return exchange_bytes(comm, queue, exchange, request,
-                          [](comm::Communicator& communicator, const mp_comm_exchange& what,
-                             const comm::CallOptions& options, comm::CommRequest* out) {
-                              return communicator.begin_all_gather(
-                                  {what.send, *required(what.send_bytes, "exchange.send_bytes"),
-                                   what.receive, what.receive_bytes, what.receive_offsets},
-                                  options, out);
-                          });
+    return exchange_bytes(
+        comm, queue, exchange, request,
+        [](comm::Communicator& communicator, const mp_comm_exchange& what,
+           const comm::CallOptions& options, comm::CommRequest* out) {
+            return communicator.begin(
+                comm::AllGather{what.send, *required(what.send_bytes, "exchange.send_bytes"),
+                                what.receive, what.receive_bytes, what.receive_offsets},
+                options, out);
+        });
 }
 
 mp_status mp_comm_broadcast(mp_comm* comm, mp_queue* queue, void* data, int64_t bytes, int32_t root,
@@ -283,7 +285,7 @@ mp_status mp_comm_broadcast(mp_comm* comm, mp_queue* queue, void* data, int64_t 
                    {{data, static_cast<std::size_t>(std::max<int64_t>(bytes, 0))}},
                    [&](comm::Communicator& communicator, const comm::CallOptions& options,
                        comm::CommRequest* out) {
-                       return communicator.begin_broadcast(data, bytes, root, options, out);
+                       return communicator.begin(comm::Broadcast{data, bytes, root}, options, out);
                    });
     });
 }
@@ -295,17 +297,18 @@ mp_status mp_comm_max_u32(mp_comm* comm, uint32_t* values, int64_t count,
                    {{values, static_cast<std::size_t>(std::max<int64_t>(count, 0)) * 4}},
                    [&](comm::Communicator& communicator, const comm::CallOptions& options,
                        comm::CommRequest* out) {
-                       return communicator.begin_max_u32(values, count, options, out);
+                       return communicator.begin(comm::MaxU32{values, count}, options, out);
                    });
     });
 }
 
 mp_status mp_comm_barrier(mp_comm* comm, mp_comm_request** request) {
     return boundary([&] {
-        return run(
-            comm, nullptr, request, {}, {},
-            [&](comm::Communicator& communicator, const comm::CallOptions& options,
-                comm::CommRequest* out) { return communicator.begin_barrier(options, out); });
+        return run(comm, nullptr, request, {}, {},
+                   [&](comm::Communicator& communicator, const comm::CallOptions& options,
+                       comm::CommRequest* out) {
+                       return communicator.begin(comm::Barrier{}, options, out);
+                   });
     });
 }
 

@@ -31,12 +31,14 @@ class CommunicatorRanks final : public Ranks {
             offsets[r] = static_cast<int64_t>(r * sizeof(int64_t));
         }
         const auto length = static_cast<int64_t>(mine.size());
-        check(communicator_.all_gather(
-            {&length, sizeof length, lengths.data(), bytes.data(), offsets.data()}, kOptions));
+        check(communicator_.run(
+            comm::AllGather{&length, sizeof length, lengths.data(), bytes.data(), offsets.data()},
+            kOptions));
         std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), int64_t{0});
         std::string all(static_cast<std::size_t>(offsets.back() + lengths.back()), '\0');
-        check(communicator_.all_gather(
-            {mine.data(), length, all.data(), lengths.data(), offsets.data()}, kOptions));
+        check(communicator_.run(
+            comm::AllGather{mine.data(), length, all.data(), lengths.data(), offsets.data()},
+            kOptions));
         std::vector<std::string> each;
         for (std::size_t r = 0; r < n; ++r) {
             each.push_back(all.substr(static_cast<std::size_t>(offsets[r]),
@@ -47,10 +49,10 @@ class CommunicatorRanks final : public Ranks {
 
     std::string broadcast(const std::string& mine) override {
         auto length = static_cast<int64_t>(mine.size());
-        check(communicator_.broadcast(&length, sizeof length, 0, kOptions));
+        check(communicator_.run(comm::Broadcast{&length, sizeof length, 0}, kOptions));
         std::string all = mine;
         all.resize(static_cast<std::size_t>(length));
-        check(communicator_.broadcast(all.data(), length, 0, kOptions));
+        check(communicator_.run(comm::Broadcast{all.data(), length, 0}, kOptions));
         return all;
     }
 

@@ -77,7 +77,7 @@ std::vector<uint32_t> Agreement::words(const comm::Communicator& comm) const {
 
 Status Agreement::reach(comm::Communicator& comm, const comm::CallOptions& options) {
     std::vector<uint32_t> all = words(comm);
-    const Status sent = comm.max_u32(all.data(), static_cast<int64_t>(all.size()), options);
+    const Status sent = comm.run(MaxU32{all.data(), static_cast<int64_t>(all.size())}, options);
     if (!sent.ok()) {
         return sent;
     }
@@ -112,8 +112,8 @@ Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
     }
     Reported own{fields_[differing].value, {}};
     (void)std::snprintf(own.shown, sizeof own.shown, "%s", fields_[differing].shown);
-    const Status gathered =
-        comm.all_gather({&own, sizeof own, reported.data(), bytes.data(), offsets.data()}, options);
+    const Status gathered = comm.run(
+        AllGather{&own, sizeof own, reported.data(), bytes.data(), offsets.data()}, options);
     if (!gathered.ok()) {
         return gathered;
     }

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of a communicator as one Collective, to wait for or to begin; what it asks of its arguments, and what
-// it puts on the wire.
-#include "comm/communicator.hpp"
+#include "comm/collectives.hpp"
 
 #include <numeric>
 
@@ -22,7 +20,7 @@ Collective collective_of(const AllToAll& what) {
     return collective;
 }
 
-Collective collective_of(const AllGather& what) { // send_bytes is the caller's, for the call
+Collective collective_of(const AllGather& what) {
     Collective collective;
     collective.kind = CollectiveKind::all_gather;
     collective.send = what.send;
@@ -34,12 +32,12 @@ Collective collective_of(const AllGather& what) { // send_bytes is the caller's,
     return collective;
 }
 
-Collective broadcast_of(void* data, const int64_t* bytes, int32_t root) {
+Collective collective_of(const Broadcast& what) {
     Collective collective;
     collective.kind = CollectiveKind::broadcast;
-    collective.receive = data;
-    collective.receive_bytes = bytes;
-    collective.root = root;
+    collective.receive = what.data;
+    collective.receive_bytes = &what.bytes;
+    collective.root = what.root;
     return collective;
 }
 
@@ -49,6 +47,16 @@ Collective vector_of(CollectiveKind kind, void* values, int64_t count) {
     collective.receive = values;
     collective.count = count;
     return collective;
+}
+
+Collective collective_of(const Barrier& /*what*/) { return {}; }
+
+Collective collective_of(const MaxU32& what) {
+    return vector_of(CollectiveKind::max_u32, what.values, what.count);
+}
+
+Collective collective_of(const SumF32& what) {
+    return vector_of(CollectiveKind::sum_f32, what.values, what.count);
 }
 
 // One side of an exchange: no negative size, and a pointer where there are bytes.
@@ -108,76 +116,30 @@ int64_t sum_for_others(const int64_t* bytes, int32_t size, int32_t own) {
 
 } // namespace
 
-Status Communicator::all_to_all(const AllToAll& what, const CallOptions& options) noexcept {
-    return run(collective_of(what), options);
+Collective collective_of(const AnyCollective& what) noexcept {
+    return std::visit([](const auto& one) { return collective_of(one); }, what);
 }
 
-Status Communicator::all_gather(const AllGather& what, const CallOptions& options) noexcept {
-    return run(collective_of(what), options);
-}
-
-Status Communicator::broadcast(void* data, int64_t bytes, int32_t root,
-                               const CallOptions& options) noexcept {
-    return run(broadcast_of(data, &bytes, root), options);
-}
-
-Status Communicator::barrier(const CallOptions& options) noexcept { return run({}, options); }
-
-Status Communicator::max_u32(uint32_t* values, int64_t count, const CallOptions& options) noexcept {
-    return run(vector_of(CollectiveKind::max_u32, values, count), options);
-}
-
-Status Communicator::sum_f32(float* values, int64_t count, const CallOptions& options) noexcept {
-    return run(vector_of(CollectiveKind::sum_f32, values, count), options);
-}
-
-Status Communicator::begin_all_to_all(const AllToAll& what, const CallOptions& options,
-                                      CommRequest* out) noexcept {
-    return begin(collective_of(what), options, out);
-}
-
-Status Communicator::begin_all_gather(const AllGather& what, const CallOptions& options,
-                                      CommRequest* out) noexcept {
-    return begin(collective_of(what), options, out);
-}
-
-Status Communicator::begin_broadcast(void* data, int64_t bytes, int32_t root,
-                                     const CallOptions& options, CommRequest* out) noexcept {
-    return begin(broadcast_of(data, &bytes, root), options, out);
-}
-
-Status Communicator::begin_barrier(const CallOptions& options, CommRequest* out) noexcept {
-    return begin({}, options, out);
-}
-
-Status Communicator::begin_max_u32(uint32_t* values, int64_t count, const CallOptions& options,
-                                   CommRequest* out) noexcept {
-    return begin(vector_of(CollectiveKind::max_u32, values, count), options, out);
-}
-
-Status Communicator::begin_sum_f32(float* values, int64_t count, const CallOptions& options,
-                                   CommRequest* out) noexcept {
-    return begin(vector_of(CollectiveKind::sum_f32, values, count), options, out);
-}
-
-Status Communicator::check_arguments(const Collective& what) const noexcept {
+Status check_collective(const Collective& what, const Transport& transport) noexcept {
+    const TransportCaps caps = transport.caps();
+    const int32_t size = transport.size();
     switch (what.kind) {
     case CollectiveKind::all_to_all:
     case CollectiveKind::all_gather:
-        return check_exchange(what, rank_, size_, caps().lends_memory);
+        return check_exchange(what, transport.rank(), size, caps.lends_memory);
     case CollectiveKind::broadcast:
-        if (what.root < 0 || what.root >= size_) {
+        if (what.root < 0 || what.root >= size) {
             return Status::error(Code::invalid_argument,
                                  "root is %d; the ranks are numbered from 0 to %d", what.root,
-                                 size_ - 1);
+                                 size - 1);
         }
         return check_side("receive", what.receive, what.receive_bytes, 1);
     case CollectiveKind::barrier:
         return {};
     case CollectiveKind::sum_f32:
-        if (!caps().sum_f32) {
+        if (!caps.sum_f32) {
             return Status::error(Code::unsupported, "the transport %s has no sums of its own",
-                                 transport_->name());
+                                 transport.name());
         }
         [[fallthrough]];
     case CollectiveKind::max_u32:
@@ -192,30 +154,30 @@ Status Communicator::check_arguments(const Collective& what) const noexcept {
     return Status::error(Code::internal, "collective kind %d", static_cast<int>(what.kind));
 }
 
-void Communicator::count_traffic(const Collective& what) noexcept {
+void Traffic::count(const Collective& what, int32_t rank, int32_t size) noexcept {
     const auto kind = static_cast<std::size_t>(what.kind);
-    int64_t bytes = 0;
+    int64_t sent = 0;
     switch (what.kind) {
     case CollectiveKind::all_to_all:
-        bytes = sum_for_others(what.send_bytes, size_, rank_);
+        sent = sum_for_others(what.send_bytes, size, rank);
         break;
     case CollectiveKind::all_gather:
-        bytes = what.send_bytes[0] * (size_ - 1);
+        sent = what.send_bytes[0] * (size - 1);
         break;
     case CollectiveKind::broadcast:
-        bytes = what.root == rank_ ? what.receive_bytes[0] * (size_ - 1) : 0;
+        sent = what.root == rank ? what.receive_bytes[0] * (size - 1) : 0;
         break;
     case CollectiveKind::barrier:
         break;
     case CollectiveKind::max_u32:
-        bytes = size_ > 1 ? 4 * what.count : 0;
+        sent = size > 1 ? 4 * what.count : 0;
         break;
     case CollectiveKind::sum_f32:
-        bytes = 8 * what.count * (size_ - 1) / size_;
+        sent = 8 * what.count * (size - 1) / size;
         break;
     }
-    ++traffic_.calls.at(kind);
-    traffic_.bytes.at(kind) += bytes;
+    ++calls.at(kind);
+    bytes.at(kind) += sent;
 }
 
 int64_t Traffic::total_bytes() const noexcept {

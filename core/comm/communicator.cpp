@@ -22,6 +22,11 @@ struct PendingCollective {
     std::string site;
     std::atomic<bool> over{false};
     Status status;
+
+    // `reason`, with what was done and by whom.
+    [[nodiscard]] Status named(const Status& reason) const noexcept;
+    // It was not done in time: whose part was not seen.
+    [[nodiscard]] Status timed_out() const noexcept;
 };
 
 namespace {
@@ -80,6 +85,34 @@ void own_arrays(PendingCollective& pending, int32_t size) {
 } // namespace
 
 // ---- requests
+
+Status PendingCollective::named(const Status& reason) const noexcept {
+    const Communicator& comm = *communicator;
+    return Status::error(reason.code(), "%s #%llu%s%s%s on rank %d of %d over %s: %s",
+                         collective_name(collective.kind),
+                         static_cast<unsigned long long>(collective.sequence),
+                         site.empty() ? "" : " (", site.c_str(), site.empty() ? "" : ")",
+                         comm.rank_, comm.size_, comm.transport_->name(), reason.text());
+}
+
+Status PendingCollective::timed_out() const noexcept {
+    std::array<int32_t, kNamedRanks> ranks{};
+    const int32_t count = request->missing(ranks.data(), kNamedRanks);
+    TextLine<256> who;
+    if (count > 0) {
+        std::array<char, 200> list{};
+        std::size_t length = 0;
+        for (int32_t i = 0; i < std::min(count, kNamedRanks); ++i) {
+            const int written =
+                std::snprintf(list.data() + length, list.size() - length, "%s%d",
+                              i == 0 ? "" : ", ", ranks.at(static_cast<std::size_t>(i)));
+            length = std::min(list.size() - 1, length + static_cast<std::size_t>(written));
+        }
+        who.set("; ranks not seen: %s%s", list.data(), count > kNamedRanks ? ", ..." : "");
+    }
+    return named(Status::error(Code::timeout, "not done after %lld ms%s",
+                               static_cast<long long>(deadline_ms), who.c_str()));
+}
 
 CommRequest::CommRequest() noexcept = default;
 CommRequest::CommRequest(CommRequest&& other) noexcept : pending_(std::move(other.pending_)) {}
@@ -203,34 +236,6 @@ void Communicator::close_in_flight(const Status& reason) noexcept {
     in_flight_.clear();
 }
 
-Status Communicator::named(const PendingCollective& pending, const Status& reason) const noexcept {
-    return Status::error(reason.code(), "%s #%llu%s%s%s on rank %d of %d over %s: %s",
-                         collective_name(pending.collective.kind),
-                         static_cast<unsigned long long>(pending.collective.sequence),
-                         pending.site.empty() ? "" : " (", pending.site.c_str(),
-                         pending.site.empty() ? "" : ")", rank_, size_, transport_->name(),
-                         reason.text());
-}
-
-Status Communicator::timeout_of(const PendingCollective& pending) const noexcept {
-    std::array<int32_t, kNamedRanks> ranks{};
-    const int32_t count = pending.request->missing(ranks.data(), kNamedRanks);
-    TextLine<256> who;
-    if (count > 0) {
-        std::array<char, 200> list{};
-        std::size_t length = 0;
-        for (int32_t i = 0; i < std::min(count, kNamedRanks); ++i) {
-            const int written =
-                std::snprintf(list.data() + length, list.size() - length, "%s%d",
-                              i == 0 ? "" : ", ", ranks.at(static_cast<std::size_t>(i)));
-            length = std::min(list.size() - 1, length + static_cast<std::size_t>(written));
-        }
-        who.set("; ranks not seen: %s%s", list.data(), count > kNamedRanks ? ", ..." : "");
-    }
-    return named(pending, Status::error(Code::timeout, "not done after %lld ms%s",
-                                        static_cast<long long>(pending.deadline_ms), who.c_str()));
-}
-
 void Communicator::progress() noexcept {
     for (std::size_t i = 0; i < in_flight_.size();) {
         if (has_failed_.load()) {
@@ -241,7 +246,7 @@ void Communicator::progress() noexcept {
         bool done = false;
         const Status status = pending->request->poll(&done);
         if (!status.ok()) {
-            (void)fail_all(named(*pending, status));
+            (void)fail_all(pending->named(status));
             return;
         }
         if (done) {
@@ -270,7 +275,7 @@ Status Communicator::test(PendingCollective& pending, bool* done) noexcept {
     const Lock lock(*this);
     progress();
     if (!pending.over && transport_->now_ns() >= pending.deadline_ns) {
-        (void)fail_all(timeout_of(pending));
+        (void)fail_all(pending.timed_out());
     }
     *done = pending.over;
     return pending.status;
@@ -278,7 +283,7 @@ Status Communicator::test(PendingCollective& pending, bool* done) noexcept {
 
 void Communicator::drop(const PendingCollective& pending) noexcept {
     const Status reason =
-        named(pending, Status::error(Code::aborted, "its request was dropped before it was done"));
+        pending.named(Status::error(Code::aborted, "its request was dropped before it was done"));
     if (holds_lock()) {
         abort(reason); // the next look at what is in flight ends it
         return;
@@ -305,16 +310,16 @@ Status Communicator::open(const Collective& collective, const CallOptions& optio
     const Status status = transport_->begin(pending->collective, &request);
     ++sequence_;
     if (!status.ok()) {
-        return fail_all(named(*pending, status));
+        return fail_all(pending->named(status));
     }
     pending->request.reset(request);
-    count_traffic(pending->collective);
+    traffic_.count(pending->collective, rank_, size_);
     in_flight_.push_back(pending);
     out->pending_ = std::move(pending);
     return {};
 }
 
-Status Communicator::begin(Collective collective, const CallOptions& options,
+Status Communicator::begin(const AnyCollective& what, const CallOptions& options,
                            CommRequest* out) noexcept {
     if (holds_lock()) {
         return nested();
@@ -327,9 +332,10 @@ Status Communicator::begin(Collective collective, const CallOptions& options,
     if (out->is_open()) {
         return Status::error(Code::bad_state, "request is in use; wait for it first");
     }
+    const Collective collective = collective_of(what);
     Status status = check_deadline(options.deadline_ms);
     if (status.ok()) {
-        status = check_arguments(collective);
+        status = check_collective(collective, *transport_);
     }
     if (status.ok()) {
         status = refuse_capture(options.queue);
@@ -339,9 +345,9 @@ Status Communicator::begin(Collective collective, const CallOptions& options,
                        : status;
 }
 
-Status Communicator::run(const Collective& collective, const CallOptions& options) noexcept {
+Status Communicator::run(const AnyCollective& what, const CallOptions& options) noexcept {
     CommRequest request;
-    const Status status = begin(collective, options, &request);
+    const Status status = begin(what, options, &request);
     return status.ok() ? request.wait() : status;
 }
 

@@ -6,7 +6,6 @@
 // request, which waits for the thread that is in the transport, and so no longer than one look at what is in flight.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -15,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "comm/collectives.hpp"
 #include "device/backend.hpp"
-#include "transport/transport.hpp"
 
 namespace mp::comm {
 
@@ -27,35 +26,6 @@ struct CallOptions {
     int64_t deadline_ms = 0; // 0: the communicator's
     const char* site = nullptr;
     Queue* queue = nullptr; // of device memory: its work so far comes first
-};
-
-// Who sends how much to whom; arrays of size() elements that may be freed when the call returns.
-struct AllToAll {
-    const void* send = nullptr;
-    const int64_t* send_bytes = nullptr;
-    const int64_t* send_offsets = nullptr;
-    void* receive = nullptr;
-    const int64_t* receive_bytes = nullptr;
-    const int64_t* receive_offsets = nullptr;
-    PeerReader* reader = nullptr; // as that of Collective; then no offsets, and nothing is received
-};
-
-struct AllGather {
-    const void* send = nullptr; // may be where this rank receives its own part
-    int64_t send_bytes = 0;
-    void* receive = nullptr;
-    const int64_t* receive_bytes = nullptr;
-    const int64_t* receive_offsets = nullptr;
-    PeerReader* reader = nullptr; // as of AllToAll
-};
-
-// What this rank has put on the wire for other ranks: payload, whatever route the transport takes. all_to_all: the
-// bytes for others; all_gather, broadcast's root: its bytes times the other ranks; max_u32: its 4 * count;
-// sum_f32: 2 * 4 * count * (size - 1) / size, as a ring.
-struct Traffic {
-    std::array<int64_t, kCollectiveKindCount> calls{};
-    std::array<int64_t, kCollectiveKindCount> bytes{};
-    [[nodiscard]] int64_t total_bytes() const noexcept;
 };
 
 class Communicator;
@@ -104,27 +74,10 @@ class Communicator {
         return nodes_.at(static_cast<std::size_t>(rank));
     }
 
-    // Blocking forms.
-    Status all_to_all(const AllToAll& what, const CallOptions& options = {}) noexcept;
-    Status all_gather(const AllGather& what, const CallOptions& options = {}) noexcept;
-    Status broadcast(void* data, int64_t bytes, int32_t root,
-                     const CallOptions& options = {}) noexcept;
-    Status barrier(const CallOptions& options = {}) noexcept;
-    Status max_u32(uint32_t* values, int64_t count, const CallOptions& options = {}) noexcept;
-    Status sum_f32(float* values, int64_t count, const CallOptions& options = {}) noexcept;
-
+    // Until it is done.
+    Status run(const AnyCollective& what, const CallOptions& options = {}) noexcept;
     // The same without waiting. `out` must not be open.
-    Status begin_all_to_all(const AllToAll& what, const CallOptions& options,
-                            CommRequest* out) noexcept;
-    Status begin_all_gather(const AllGather& what, const CallOptions& options,
-                            CommRequest* out) noexcept;
-    Status begin_broadcast(void* data, int64_t bytes, int32_t root, const CallOptions& options,
-                           CommRequest* out) noexcept;
-    Status begin_barrier(const CallOptions& options, CommRequest* out) noexcept;
-    Status begin_max_u32(uint32_t* values, int64_t count, const CallOptions& options,
-                         CommRequest* out) noexcept;
-    Status begin_sum_f32(float* values, int64_t count, const CallOptions& options,
-                         CommRequest* out) noexcept;
+    Status begin(const AnyCollective& what, const CallOptions& options, CommRequest* out) noexcept;
 
     // Ranks of one color become a communicator, ordered by key and then by rank; a color below zero: none, and
     // *out is null. Collective and blocking; the new one has this one's deadline and lives on its own.
@@ -154,6 +107,7 @@ class Communicator {
 
   private:
     friend class CommRequest;
+    friend struct PendingCollective;
 
     // Held by whoever is in the transport or changes what is in flight; not while a wait sleeps.
     class Lock {
@@ -170,12 +124,7 @@ class Communicator {
         Communicator& comm_;
     };
 
-    Status begin(Collective collective, const CallOptions& options, CommRequest* out) noexcept;
-    Status run(const Collective& collective, const CallOptions& options) noexcept;
-    Status check_arguments(const Collective& collective) const noexcept;
     Status open(const Collective& collective, const CallOptions& options, CommRequest* out);
-    Status split_checked(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
-                         const CallOptions& options);
     // Polls everything in flight once. Like fail_all, under the lock.
     void progress() noexcept;
     Status wait(PendingCollective& pending) noexcept;
@@ -185,10 +134,6 @@ class Communicator {
     // Fails all in flight, and the transport; returns the first failure there was.
     Status fail_all(const Status& reason) noexcept;
     void close_in_flight(const Status& reason) noexcept;
-    [[nodiscard]] Status named(const PendingCollective& pending,
-                               const Status& reason) const noexcept;
-    [[nodiscard]] Status timeout_of(const PendingCollective& pending) const noexcept;
-    void count_traffic(const Collective& collective) noexcept;
 
     std::unique_ptr<Transport> transport_;
     int32_t rank_;

@@ -48,8 +48,8 @@ void AllGatherValues::begin(const GatherDesc& desc, const ArrayRef& shard,
              {desc.rounding.from(offsets_[me]), nullptr});
     }
     buffer_->to_wire();
-    check(comm_.begin_all_gather(
-        {buffer_->wire() + at[me], bytes[me], buffer_->wire(), bytes.data(), at.data()},
+    check(comm_.begin(
+        AllGather{buffer_->wire() + at[me], bytes[me], buffer_->wire(), bytes.data(), at.data()},
         {desc.deadline_ms, desc.site, &stream_->queue()}, &request_));
     is_open_ = true;
 }

@@ -25,12 +25,12 @@ class LentExchange::Driver {
 
 void LentExchange::begin(AllToAll what, const CallOptions& options) {
     what.reader = this;
-    check(comm_.begin_all_to_all(what, options, &request_));
+    check(comm_.begin(what, options, &request_));
 }
 
 void LentExchange::begin(AllGather what, const CallOptions& options) {
     what.reader = this;
-    check(comm_.begin_all_gather(what, options, &request_));
+    check(comm_.begin(what, options, &request_));
 }
 
 Status LentExchange::read(const void* const* lent, bool* finished) noexcept {

@@ -47,8 +47,8 @@ void AllReduce::begin_native(const ReduceDesc& desc, const ArrayRef& source) {
     auto buffer = std::make_unique<WireBuffer>(*stream_, comm_, destination_.data,
                                                bytes_of(DType::fp32, destination_.count));
     buffer->to_wire();
-    check(comm_.begin_sum_f32(reinterpret_cast<float*>(buffer->wire()), destination_.count,
-                              {desc.deadline_ms, desc.site, &stream_->queue()}, &native_request_));
+    check(comm_.begin(SumF32{reinterpret_cast<float*>(buffer->wire()), destination_.count},
+                      {desc.deadline_ms, desc.site, &stream_->queue()}, &native_request_));
     native_ = std::move(buffer);
 }
 
@@ -146,7 +146,7 @@ void all_reduce_max_abs(Communicator& comm, Stream& stream, const TensorRef& sou
         x &= numerics::kFloatMagnitudeMask;
         x = numerics::is_nan_bits(x) ? numerics::kFloatQuietNan : x;
     }
-    check(comm.max_u32(bits.data(), source.count, options));
+    check(comm.run(MaxU32{bits.data(), source.count}, options));
     if (bytes > 0) {
         stream.copy(destination.data, bits.data(), bytes, CopyKind::host_to_device);
         stream.sync();

@@ -126,7 +126,7 @@ void ReduceScatter::begin_amax() {
             block_amax_[i] = std::max(block_amax_[i], largest[i]);
         }
     }
-    check(comm_.begin_max_u32(block_amax_.data(), blocks, options(), &request_));
+    check(comm_.begin(MaxU32{block_amax_.data(), blocks}, options(), &request_));
     finds_amax_ = true;
 }
 
@@ -191,9 +191,9 @@ void ReduceScatter::begin_exchange() {
     receive_ = std::make_unique<WireBuffer>(*stream_, comm_, received);
     send_bytes[me] = 0; // its own message a rank reads where it is
     send_->to_wire();
-    check(comm_.begin_all_to_all({send_->wire(), send_bytes.data(), send_offsets_.data(),
-                                  receive_->wire(), receive_bytes.data(), receive_offsets_.data()},
-                                 options(), &request_));
+    check(comm_.begin(AllToAll{send_->wire(), send_bytes.data(), send_offsets_.data(),
+                               receive_->wire(), receive_bytes.data(), receive_offsets_.data()},
+                      options(), &request_));
 }
 
 std::vector<SumPart> ReduceScatter::received_parts() const {

@@ -34,7 +34,7 @@ Status gather_values(Communicator& communicator, const T& own, const CallOptions
     what.receive = out.data();
     what.receive_bytes = bytes.data();
     what.receive_offsets = offsets.data();
-    return communicator.all_gather(what, options);
+    return communicator.run(what, options);
 }
 
 // Contexts are counted on from the highest that any rank has used, one for each color in ascending order.
@@ -68,49 +68,46 @@ std::vector<int32_t> members_of(const std::vector<Ticket>& tickets, int32_t colo
 
 } // namespace
 
-Status Communicator::split_checked(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
-                                   const CallOptions& options) {
-    std::vector<Ticket> tickets;
-    Status status =
-        gather_values(*this, Ticket{color, key, transport_->next_context()}, options, tickets);
-    if (!status.ok()) {
-        return status;
-    }
-    const std::vector<int32_t> members = members_of(tickets, color);
-    GroupDesc group;
-    group.color = color;
-    group.key = key;
-    group.members = members.data();
-    group.count = static_cast<int32_t>(members.size());
-    group.rank =
-        static_cast<int32_t>(std::find(members.begin(), members.end(), rank_) - members.begin());
-    assign_contexts(tickets, group);
-    group.deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
-    Transport* transport = nullptr;
-    {
-        const Lock lock(*this);
-        status = transport_->make_group(group, &transport);
-        // Others may have made theirs; a transport that makes none has none anywhere.
-        if (!status.ok() && status.code() != Code::unsupported) {
-            status = fail_all(status);
-        }
-    }
-    std::unique_ptr<Transport> owned(transport);
-    if (!status.ok() || owned == nullptr) {
-        return status;
-    }
-    auto communicator = std::make_unique<Communicator>(std::move(owned), deadline_ms_);
-    for (std::size_t i = 0; i < members.size(); ++i) {
-        communicator->nodes_[i] = node(members[i]);
-    }
-    *out = std::move(communicator);
-    return {};
-}
-
 Status Communicator::split(int32_t color, int32_t key, std::unique_ptr<Communicator>* out,
                            const CallOptions& options) noexcept {
     out->reset();
-    return guarded("a communicator", [&] { return split_checked(color, key, out, options); });
+    return guarded("a communicator", [&]() -> Status {
+        std::vector<Ticket> tickets;
+        Status status =
+            gather_values(*this, Ticket{color, key, transport_->next_context()}, options, tickets);
+        if (!status.ok()) {
+            return status;
+        }
+        const std::vector<int32_t> members = members_of(tickets, color);
+        GroupDesc group;
+        group.color = color;
+        group.key = key;
+        group.members = members.data();
+        group.count = static_cast<int32_t>(members.size());
+        group.rank = static_cast<int32_t>(std::find(members.begin(), members.end(), rank_) -
+                                          members.begin());
+        assign_contexts(tickets, group);
+        group.deadline_ms = options.deadline_ms != 0 ? options.deadline_ms : deadline_ms_;
+        Transport* transport = nullptr;
+        {
+            const Lock lock(*this);
+            status = transport_->make_group(group, &transport);
+            // Others may have made theirs; a transport that makes none has none anywhere.
+            if (!status.ok() && status.code() != Code::unsupported) {
+                status = fail_all(status);
+            }
+        }
+        std::unique_ptr<Transport> owned(transport);
+        if (!status.ok() || owned == nullptr) {
+            return status;
+        }
+        auto communicator = std::make_unique<Communicator>(std::move(owned), deadline_ms_);
+        for (std::size_t i = 0; i < members.size(); ++i) {
+            communicator->nodes_[i] = node(members[i]);
+        }
+        *out = std::move(communicator);
+        return {};
+    });
 }
 
 Status Communicator::learn_nodes(uint64_t machine, const CallOptions& options) noexcept {

@@ -86,7 +86,7 @@ void reduce_amaxes(Stream& stream, comm::Communicator& comm, std::span<Linear* c
     comm::CallOptions options;
     options.site = "amaxes of delayed scaling";
     const std::span<uint32_t> bits = amaxes.bits();
-    check(comm.max_u32(bits.data(), static_cast<int64_t>(bits.size()), options));
+    check(comm.run(comm::MaxU32{bits.data(), static_cast<int64_t>(bits.size())}, options));
     amaxes.write(stream);
 }
 

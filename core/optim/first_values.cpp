@@ -108,8 +108,9 @@ class Sent final : public ValueSource {
         comm::CallOptions options;
         options.site = "first values";
         const auto lock = sharding_.progress().lock();
-        check(sharding_.groups().all().broadcast(
-            piece_, (count + 1) * static_cast<int64_t>(sizeof(float)), root_, options));
+        check(sharding_.groups().all().run(
+            comm::Broadcast{piece_, (count + 1) * static_cast<int64_t>(sizeof(float)), root_},
+            options));
         if (!is_root && piece_[0] == 0.0F) {
             status_ = Status::error(Code::peer_error,
                                     "optimizer: rank %d could not read the first values of '%s'",

@@ -28,7 +28,8 @@ std::vector<NormGroup::Message> NormGroup::exchange(const Message& own) const {
     std::vector<Message> all(ranks);
     comm::CallOptions options;
     options.site = "norm over other parameters";
-    check(comm_->all_gather({&own, sizeof own, all.data(), bytes.data(), offsets.data()}, options));
+    check(comm_->run(comm::AllGather{&own, sizeof own, all.data(), bytes.data(), offsets.data()},
+                     options));
     return all;
 }
 

@@ -65,7 +65,7 @@ Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
     std::vector<uint32_t> bits = own_amaxes(stream, weights);
     comm::CallOptions options;
     options.site = "amaxes of weights";
-    check(comm.max_u32(bits.data(), static_cast<int64_t>(bits.size()), options));
+    check(comm.run(comm::MaxU32{bits.data(), static_cast<int64_t>(bits.size())}, options));
     std::vector<float> previous(weights.size());
     for (std::size_t i = 0; i < weights.size(); ++i) {
         stream.copy(&previous[i], weights[i].full->scales()->scale_inv->data(), sizeof(float),

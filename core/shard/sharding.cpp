@@ -326,10 +326,10 @@ std::vector<double> Sharding::all_sums(std::span<const double> own,
     comm::CallOptions options;
     options.site = "sums of squares";
     const auto lock = progress_.lock();
-    check(groups_.shards().all_gather({sent.data(),
-                                       static_cast<int64_t>(sent.size() * sizeof(double)),
-                                       by_rank.data(), bytes.data(), offsets.data()},
-                                      options));
+    check(groups_.shards().run(comm::AllGather{sent.data(),
+                                               static_cast<int64_t>(sent.size() * sizeof(double)),
+                                               by_rank.data(), bytes.data(), offsets.data()},
+                               options));
     std::vector<double> whole(static_cast<std::size_t>(total));
     next = 0;
     for (const std::vector<int64_t>& of_rank : places) {

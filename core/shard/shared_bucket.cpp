@@ -71,8 +71,8 @@ int64_t SharedBucket::total() const { return comm::total_of(*layout_.counts); }
 void SharedBucket::begin() {
     comm::CallOptions options;
     options.site = "amaxes of gradients";
-    check(comm_.begin_max_u32(amaxes_.data(), static_cast<int64_t>(amaxes_.size()), options,
-                              &request_));
+    check(comm_.begin(comm::MaxU32{amaxes_.data(), static_cast<int64_t>(amaxes_.size())}, options,
+                      &request_));
 }
 
 void SharedBucket::agree(Stream& stream) {

@@ -86,7 +86,7 @@ void SliceGather::begin(Stream& stream, const char* site) {
     what.send = buffer_->wire() + offsets_[rank];
     what.receive = buffer_->wire();
     what.receive_offsets = offsets_.data();
-    check(comm_.begin_all_gather(what, options, &request_));
+    check(comm_.begin(what, options, &request_));
 }
 
 // True when none is left.

@@ -42,7 +42,8 @@ TEST(Agreement, NamesWhatDiffersAndWhere) {
             const std::string text = status.text();
             EXPECT_NE(text.find("the loss scale: rank(s) 0, 1, 3 "), std::string::npos) << text;
             EXPECT_NE(text.find("rank(s) 2 do not"), std::string::npos) << text;
-            EXPECT_TRUE(comm.barrier().ok()) << "a disagreement must leave the ranks together";
+            EXPECT_TRUE(comm.run(comm::Barrier{}).ok())
+                << "a disagreement must leave the ranks together";
         });
     }
 }

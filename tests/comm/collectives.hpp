@@ -108,7 +108,7 @@ inline std::string check_exchange(const Exchange& exchange, int32_t rank, int32_
 
 inline std::string check_all_to_all(Communicator& comm, int64_t scale, uint64_t salt) {
     Exchange exchange = make_exchange(comm.rank(), comm.size(), scale, salt);
-    const Status status = comm.all_to_all(describe(exchange));
+    const Status status = comm.run(describe(exchange));
     return status.ok() ? check_exchange(exchange, comm.rank(), comm.size()) : words(status);
 }
 
@@ -120,8 +120,8 @@ inline std::string check_all_gather(Communicator& comm, int64_t scale, uint64_t 
         own[k] = byte_of(comm.rank(), 1, static_cast<int64_t>(k), salt);
     }
     const auto bytes = static_cast<int64_t>(own.size());
-    const Status status = comm.all_gather(
-        {own.data(), bytes, side.data.data(), side.bytes.data(), side.offsets.data()});
+    const Status status = comm.run(comm::AllGather{own.data(), bytes, side.data.data(),
+                                                   side.bytes.data(), side.offsets.data()});
     return status.ok() ? check_side(side, size, salt, [](int32_t /*from*/) { return 1; })
                        : words(status);
 }
@@ -136,7 +136,7 @@ inline std::string check_broadcast(Communicator& comm, int64_t bytes, uint64_t s
         if (comm.rank() == root) {
             data = expected;
         }
-        const Status status = comm.broadcast(data.data(), bytes, root);
+        const Status status = comm.run(comm::Broadcast{data.data(), bytes, root});
         if (!status.ok() || data != expected) {
             return status.ok() ? "broadcast from " + std::to_string(root) + " is wrong"
                                : words(status);
@@ -151,7 +151,8 @@ inline std::string check_max(Communicator& comm) {
     const auto last = static_cast<uint32_t>(comm.size() - 1);
     std::vector<uint32_t> values = {rank, last - rank, rank == last ? UINT32_MAX : 0, 0,
                                     0x80000000U - rank};
-    const Status status = comm.max_u32(values.data(), static_cast<int64_t>(values.size()));
+    const Status status =
+        comm.run(comm::MaxU32{values.data(), static_cast<int64_t>(values.size())});
     const std::vector<uint32_t> expected = {last, last, UINT32_MAX, 0, 0x80000000U};
     return !status.ok() ? words(status) : values == expected ? std::string() : "a maximum is wrong";
 }
@@ -164,7 +165,7 @@ inline std::string check_overlap(Communicator& comm, int64_t scale) {
     }
     std::vector<CommRequest> requests(3);
     for (std::size_t i = 0; i < 3; ++i) {
-        const Status status = comm.begin_all_to_all(describe(exchanges[i]), {}, &requests[i]);
+        const Status status = comm.begin(describe(exchanges[i]), {}, &requests[i]);
         if (!status.ok()) {
             return words(status);
         }
@@ -187,7 +188,7 @@ inline std::string check_sum(Communicator& comm) {
     }
     // Small whole numbers: exact in any order.
     std::vector<float> values = {1.0F, static_cast<float>(comm.rank()), -2.0F};
-    const Status status = comm.sum_f32(values.data(), 3);
+    const Status status = comm.run(comm::SumF32{values.data(), 3});
     const auto n = static_cast<float>(comm.size());
     const std::vector<float> expected = {n, n * (n - 1.0F) / 2.0F, -2.0F * n};
     return !status.ok() ? words(status) : values == expected ? std::string() : "a sum is wrong";
@@ -202,7 +203,7 @@ inline std::string check_basics(Communicator& comm) {
     }
     wrong += check_max(comm);
     wrong += check_sum(comm);
-    wrong += words(comm.barrier());
+    wrong += words(comm.run(comm::Barrier{}));
     wrong += check_overlap(comm, 100);
     return wrong;
 }
@@ -222,7 +223,7 @@ inline std::string check_split(Communicator& comm) {
     if (half != nullptr) {
         const int32_t members = comm.size() == 1 ? 1 : (comm.size() - 1 + (color == 0 ? 1 : 0)) / 2;
         uint32_t highest = static_cast<uint32_t>(comm.rank());
-        wrong += words(half->max_u32(&highest, 1));
+        wrong += words(half->run(comm::MaxU32{&highest, 1}));
         // The highest parent rank comes first.
         if (half->size() != members ||
             static_cast<uint32_t>(comm.rank() + 2 * half->rank()) != highest) {

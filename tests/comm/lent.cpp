@@ -92,9 +92,9 @@ TEST_P(Lent, MayBeWaitedForInAnyOrder) {
         Reading third(comm, *stream, 2);
         if (comm.rank() == 0) {
             third.exchange().wait(*stream);
-            check(comm.barrier());
+            check(comm.run(comm::Barrier{}));
         } else {
-            check(comm.barrier());
+            check(comm.run(comm::Barrier{}));
             third.exchange().wait(*stream);
         }
     });
@@ -235,7 +235,7 @@ TEST(LentRanks, HearWhoHasItCopied) {
                 const std::vector<int64_t> offsets = {0, Numbers::kBytes, 2 * Numbers::kBytes};
                 what.receive = received.data();
                 what.receive_offsets = offsets.data();
-                status = comm.all_gather(what);
+                status = comm.run(what);
             }
         } catch (const Error& error) {
             status = error.status();

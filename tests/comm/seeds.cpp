@@ -61,13 +61,13 @@ void take_steps(Communicator& comm, Outcome& outcome) {
                                              make_exchange(comm.rank(), comm.size(), 2, step + 50)};
         std::array<CommRequest, 2> requests;
         std::array<uint32_t, 2> agreement = {static_cast<uint32_t>(comm.rank()), 3};
-        Status status = comm.begin_all_to_all(describe(exchanges[0]), {}, requests.data());
-        status =
-            status.ok() ? comm.begin_all_to_all(describe(exchanges[1]), {}, &requests[1]) : status;
-        status = status.ok() ? comm.max_u32(agreement.data(), 2) : status;
+        Status status = comm.begin(describe(exchanges[0]), {}, requests.data());
+        status = status.ok() ? comm.begin(describe(exchanges[1]), {}, &requests[1]) : status;
+        status = status.ok() ? comm.run(comm::MaxU32{agreement.data(), 2}) : status;
         status = status.ok() ? requests[1].wait() : status;
         status = status.ok() ? requests[0].wait() : status;
-        status = status.ok() ? comm.barrier({0, "the end of a step", nullptr}) : status;
+        status =
+            status.ok() ? comm.run(comm::Barrier{}, {0, "the end of a step", nullptr}) : status;
         outcome.status = status;
         if (!status.ok()) {
             return; // what is still open fails with the same
@@ -92,7 +92,7 @@ Record run_seed(uint64_t seed) {
         Outcome& outcome = run.ranks[static_cast<std::size_t>(rank)];
         take_steps(comm, outcome);
         if (!outcome.status.ok()) {
-            const Status again = comm.barrier();
+            const Status again = comm.run(comm::Barrier{});
             outcome.is_sticky = again.code() == outcome.status.code();
         }
         for (const char* c = outcome.status.text(); *c != '\0'; ++c) {

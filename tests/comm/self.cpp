@@ -26,12 +26,13 @@ TEST(SelfTransport, RefusesWhatDoesNotFit) {
     const int64_t three = 3;
     const int64_t four = 4;
     const int64_t start = 0;
-    EXPECT_EQ(comm.all_to_all({data.data(), &three, &start, data.data(), &four, &start}).code(),
+    EXPECT_EQ(
+        comm.run(comm::AllToAll{data.data(), &three, &start, data.data(), &four, &start}).code(),
+        Code::invalid_argument);
+    EXPECT_EQ(comm.run(comm::AllGather{data.data(), three, data.data(), &four, &start}).code(),
               Code::invalid_argument);
-    EXPECT_EQ(comm.all_gather({data.data(), three, data.data(), &four, &start}).code(),
-              Code::invalid_argument);
-    EXPECT_EQ(comm.broadcast(data.data(), three, 1).code(), Code::invalid_argument);
-    EXPECT_TRUE(comm.broadcast(data.data(), three, 0).ok()) << "a mistake is no failure";
+    EXPECT_EQ(comm.run(comm::Broadcast{data.data(), three, 1}).code(), Code::invalid_argument);
+    EXPECT_TRUE(comm.run(comm::Broadcast{data.data(), three, 0}).ok()) << "a mistake is no failure";
 }
 
 } // namespace

@@ -32,7 +32,7 @@ void expect_ended(Communicator& comm, const Status& first) {
     const mp_test::StallWatch watch;
     const int64_t begin = now_ms();
     for (int i = 0; i < 3; ++i) {
-        const Status again = comm.barrier();
+        const Status again = comm.run(comm::Barrier{});
         EXPECT_EQ(again.code(), first.code());
         EXPECT_STREQ(again.text(), first.text());
     }
@@ -45,17 +45,17 @@ TEST(ThreadFaults, RankThatDoesNotComeIsNamed) {
     const mp_test::StallWatch watch;
     std::atomic<int> through{0};
     run_ranks(make_ranks({3, 0}, kDeadlineMs), [&](std::unique_ptr<Communicator>& comm) {
-        check(comm->barrier({comm::kDefaultDeadlineMs, nullptr, nullptr}));
+        check(comm->run(comm::Barrier{}, {comm::kDefaultDeadlineMs, nullptr, nullptr}));
         if (comm->rank() == 1) { // alive, but it does not come until the others are through
             while (through < 2) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             }
-            const Status late = comm->barrier();
+            const Status late = comm->run(comm::Barrier{});
             EXPECT_EQ(late.code(), Code::peer_lost) << late.text();
             return;
         }
         const int64_t begin = now_ms();
-        const Status status = comm->barrier({0, "the agreement", nullptr});
+        const Status status = comm->run(comm::Barrier{}, {0, "the agreement", nullptr});
         ++through;
         EXPECT_LT(now_ms() - begin, kDeadlineMs + 1000 + watch.stalled_ms());
         if (status.code() == Code::timeout) {
@@ -78,7 +78,7 @@ TEST(ThreadFaults, DeadlineOfOneCall) {
             return;
         }
         const int64_t begin = now_ms();
-        EXPECT_EQ(comm->barrier({50, nullptr, nullptr}).code(), Code::timeout);
+        EXPECT_EQ(comm->run(comm::Barrier{}, {50, nullptr, nullptr}).code(), Code::timeout);
         EXPECT_LT(now_ms() - begin, 1050 + watch.stalled_ms());
     });
 }
@@ -92,7 +92,7 @@ TEST(ThreadFaults, DestroyedRankIsLost) {
             return;
         }
         const int64_t begin = now_ms();
-        const Status status = comm->barrier();
+        const Status status = comm->run(comm::Barrier{});
         EXPECT_LT(now_ms() - begin, 1000 + watch.stalled_ms())
             << "long before the deadline of 300 s";
         EXPECT_EQ(status.code(), Code::peer_lost);
@@ -109,11 +109,11 @@ TEST(ThreadFaults, DestroyedInFlight) {
         CommRequest request;
         if (comm->rank() == 2) {
             gone.wait();
-            const Status late = comm->begin_all_to_all(describe(exchange), {}, &request);
+            const Status late = comm->begin(describe(exchange), {}, &request);
             EXPECT_EQ((late.ok() ? request.wait() : late).code(), Code::peer_lost);
             return;
         }
-        check(comm->begin_all_to_all(describe(exchange), {}, &request));
+        check(comm->begin(describe(exchange), {}, &request));
         begun.arrive_and_wait();
         if (comm->rank() == 0) {
             comm.reset();
@@ -132,16 +132,16 @@ TEST(ThreadFaults, DroppedRequestEndsTheCommunicator) {
         if (comm->rank() == 0) {
             {
                 CommRequest request;
-                check(comm->begin_barrier({}, &request));
+                check(comm->begin(comm::Barrier{}, {}, &request));
             }
-            const Status status = comm->barrier();
+            const Status status = comm->run(comm::Barrier{});
             EXPECT_EQ(status.code(), Code::aborted);
             expect_words(status, "barrier #0");
             return;
         }
         Status status;
         for (int i = 0; i < 2 && status.ok(); ++i) { // rank 0 had come to the first one
-            status = comm->barrier();
+            status = comm->run(comm::Barrier{});
         }
         EXPECT_EQ(status.code(), Code::peer_lost) << status.text();
     });
@@ -154,7 +154,7 @@ TEST(ThreadFaults, AbortFromAnotherThread) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(20));
                 comm->abort(Status::error(Code::aborted, "the disk is full"));
             });
-            const Status status = comm->barrier();
+            const Status status = comm->run(comm::Barrier{});
             EXPECT_EQ(status.code(), Code::aborted);
             other.join();
             expect_ended(*comm, status);
@@ -162,7 +162,7 @@ TEST(ThreadFaults, AbortFromAnotherThread) {
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
         uint32_t value = 0;
-        const Status status = comm->max_u32(&value, 1);
+        const Status status = comm->run(comm::MaxU32{&value, 1});
         // Rank 0 may have come to the barrier before it gave up; then the calls differ.
         EXPECT_TRUE(status.code() == Code::peer_lost || status.code() == Code::rank_mismatch)
             << status.text();
@@ -172,7 +172,8 @@ TEST(ThreadFaults, AbortFromAnotherThread) {
 TEST(ThreadFaults, DifferentCallsAreNamed) {
     run_ranks(make_ranks({3, 0}), [](std::unique_ptr<Communicator>& comm) {
         uint32_t value = 1;
-        const Status status = comm->rank() == 1 ? comm->max_u32(&value, 1) : comm->barrier();
+        const Status status =
+            comm->rank() == 1 ? comm->run(comm::MaxU32{&value, 1}) : comm->run(comm::Barrier{});
         EXPECT_TRUE(status.code() == Code::rank_mismatch || status.code() == Code::peer_lost);
         if (status.code() == Code::rank_mismatch) {
             expect_words(status, "max_u32");
@@ -193,11 +194,11 @@ TEST(ThreadFaults, DifferentSizesRootsAndCountsAreNamed) {
     };
     run("root is", [](Communicator& comm) {
         unsigned char byte = 0;
-        return comm.broadcast(&byte, 1, comm.rank());
+        return comm.run(comm::Broadcast{&byte, 1, comm.rank()});
     });
     run("count is", [](Communicator& comm) {
         std::array<uint32_t, 2> values{};
-        return comm.max_u32(values.data(), comm.rank() + 1);
+        return comm.run(comm::MaxU32{values.data(), comm.rank() + 1});
     });
     run("but rank", [](Communicator& comm) {
         std::array<unsigned char, 8> send{};
@@ -205,8 +206,8 @@ TEST(ThreadFaults, DifferentSizesRootsAndCountsAreNamed) {
         const std::array<int64_t, 2> send_bytes = {2, 2};
         const std::array<int64_t, 2> receive_bytes = {2, comm.rank() == 0 ? 3 : 2};
         const std::array<int64_t, 2> offsets = {0, 4};
-        return comm.all_to_all({send.data(), send_bytes.data(), offsets.data(), receive.data(),
-                                receive_bytes.data(), offsets.data()});
+        return comm.run(comm::AllToAll{send.data(), send_bytes.data(), offsets.data(),
+                                       receive.data(), receive_bytes.data(), offsets.data()});
     });
 }
 

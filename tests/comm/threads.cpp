@@ -35,16 +35,17 @@ TEST_P(Threads, CountTheirBytes) {
         for (std::size_t i = 0; i < count; ++i) {
             offsets[i] = static_cast<int64_t>(10 * i);
         }
-        check(comm.all_to_all({send.data(), bytes.data(), offsets.data(), receive.data(),
-                               bytes.data(), offsets.data()}));
+        check(comm.run(comm::AllToAll{send.data(), bytes.data(), offsets.data(), receive.data(),
+                                      bytes.data(), offsets.data()}));
         EXPECT_EQ(comm.traffic().total_bytes(), 10 * others);
-        check(comm.all_gather({send.data(), 10, receive.data(), bytes.data(), offsets.data()}));
+        check(comm.run(
+            comm::AllGather{send.data(), 10, receive.data(), bytes.data(), offsets.data()}));
         EXPECT_EQ(comm.traffic().total_bytes(), 20 * others);
-        check(comm.broadcast(send.data(), 5, 0));
+        check(comm.run(comm::Broadcast{send.data(), 5, 0}));
         EXPECT_EQ(comm.traffic().total_bytes(), (comm.rank() == 0 ? 25 : 20) * others);
         uint32_t value = 0;
-        check(comm.max_u32(&value, 1));
-        check(comm.barrier());
+        check(comm.run(comm::MaxU32{&value, 1}));
+        check(comm.run(comm::Barrier{}));
         EXPECT_EQ(comm.traffic().bytes[static_cast<std::size_t>(CollectiveKind::max_u32)],
                   others > 0 ? 4 : 0);
         EXPECT_EQ(comm.traffic().calls[static_cast<std::size_t>(CollectiveKind::barrier)], 1);
@@ -58,8 +59,8 @@ TEST(ThreadRanks, GatherInPlace) {
         values[static_cast<std::size_t>(comm.rank())] = comm.rank() + 7;
         const std::array<int64_t, 3> bytes = {4, 4, 4};
         const std::array<int64_t, 3> offsets = {0, 4, 8};
-        check(comm.all_gather(
-            {values.data() + comm.rank(), 4, values.data(), bytes.data(), offsets.data()}));
+        check(comm.run(comm::AllGather{values.data() + comm.rank(), 4, values.data(), bytes.data(),
+                                       offsets.data()}));
         EXPECT_EQ(values, (std::array<int32_t, 3>{7, 8, 9}));
     });
 }
@@ -83,8 +84,9 @@ TEST(ThreadRanks, KnowTheirNodes) {
 TEST(ThreadRanks, AreSeenByPolling) {
     run_ranks(2, [](Communicator& comm) {
         CommRequest request;
-        check(comm.begin_barrier({}, &request));
-        EXPECT_EQ(comm.begin_barrier({}, &request).code(), Code::bad_state) << "it is in use";
+        check(comm.begin(comm::Barrier{}, {}, &request));
+        EXPECT_EQ(comm.begin(comm::Barrier{}, {}, &request).code(), Code::bad_state)
+            << "it is in use";
         bool done = false;
         while (!done) {
             check(request.test(&done));
@@ -105,20 +107,20 @@ TEST(ThreadRanks, RefuseWrongArgumentsWithoutHarm) {
         const auto code_of = [&](auto change) {
             AllToAll wrong = what;
             change(wrong);
-            return comm.all_to_all(wrong).code();
+            return comm.run(wrong).code();
         };
         EXPECT_EQ(code_of([](AllToAll& w) { w.send = nullptr; }), Code::null_argument);
         EXPECT_EQ(code_of([](AllToAll& w) { w.send_bytes = nullptr; }), Code::null_argument);
         EXPECT_EQ(code_of([](AllToAll& w) { w.receive_offsets = nullptr; }), Code::null_argument);
         EXPECT_EQ(code_of([&](AllToAll& w) { w.send_bytes = negative.data(); }),
                   Code::invalid_argument);
-        EXPECT_EQ(comm.broadcast(data.data(), 4, 2).code(), Code::invalid_argument);
-        EXPECT_EQ(comm.max_u32(nullptr, 1).code(), Code::null_argument);
-        EXPECT_EQ(comm.barrier({-1, nullptr, nullptr}).code(), Code::invalid_argument);
+        EXPECT_EQ(comm.run(comm::Broadcast{data.data(), 4, 2}).code(), Code::invalid_argument);
+        EXPECT_EQ(comm.run(comm::MaxU32{nullptr, 1}).code(), Code::null_argument);
+        EXPECT_EQ(comm.run(comm::Barrier{}, {-1, nullptr, nullptr}).code(), Code::invalid_argument);
         float value = 0.0F;
-        EXPECT_EQ(comm.sum_f32(&value, 1).code(), Code::unsupported);
+        EXPECT_EQ(comm.run(comm::SumF32{&value, 1}).code(), Code::unsupported);
         EXPECT_EQ(comm.sequence(), 0U);
-        EXPECT_TRUE(comm.barrier().ok());
+        EXPECT_TRUE(comm.run(comm::Barrier{}).ok());
     });
     EXPECT_THROW((void)comm::make_thread_transports({0, 0}), Error);
 }

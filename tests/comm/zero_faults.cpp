@@ -158,7 +158,8 @@ TEST(ZeroFaults, OtherHyperparametersStopTheStepBeforeItIsApplied) {
                             test_model.optimizer().step(test_model.stream(), nullptr);
                         } catch (const Error&) {
                             after[i] = test_model.outcome();
-                            EXPECT_TRUE(comm->barrier().ok()) << "the ranks are still together";
+                            EXPECT_TRUE(comm->run(comm::Barrier{}).ok())
+                                << "the ranks are still together";
                             throw;
                         }
                     }),

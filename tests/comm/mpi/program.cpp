@@ -144,11 +144,11 @@ std::string mismatch(const Settings& settings) {
         bytes[1] = 5; // rank 1 sends 4
     }
     const std::vector<int64_t> sent(size, 4);
-    std::string wrong = expect(comm->all_to_all({data.data(), sent.data(), zeros.data(),
-                                                 data.data(), bytes.data(), zeros.data()}),
+    std::string wrong = expect(comm->run(comm::AllToAll{data.data(), sent.data(), zeros.data(),
+                                                        data.data(), bytes.data(), zeros.data()}),
                                {Code::rank_mismatch, Code::peer_lost, Code::ok}, "");
     // Rank 0 found it, and the others learn of it at the latest in their next call.
-    const Status status = comm->barrier();
+    const Status status = comm->run(comm::Barrier{});
     wrong += comm->rank() == 0 ? expect(status, {Code::rank_mismatch},
                                         "rank 1 sends 4 bytes, but this rank expects 5")
                                : expect(status, {Code::peer_lost}, "rank 0 gave up");
@@ -158,7 +158,8 @@ std::string mismatch(const Settings& settings) {
 std::string other_call(const Settings& settings) {
     const auto comm = open(settings);
     std::vector<uint32_t> values(3);
-    const Status status = comm->rank() == 0 ? comm->max_u32(values.data(), 3) : comm->barrier();
+    const Status status =
+        comm->rank() == 0 ? comm->run(comm::MaxU32{values.data(), 3}) : comm->run(comm::Barrier{});
     return expect(status, {Code::rank_mismatch, Code::peer_lost}, "");
 }
 
@@ -174,12 +175,12 @@ std::string survive(const Settings& settings, const std::function<void()>& end) 
     const int64_t begin = now_ms();
     for (int i = 0; i < 1000 && status.ok(); ++i) {
         Exchange exchange = make_exchange(comm->rank(), comm->size(), 5000, 1);
-        status = comm->all_to_all(describe(exchange));
+        status = comm->run(describe(exchange));
     }
     const int64_t took = now_ms() - begin;
     wrong += expect(status, {Code::timeout, Code::peer_lost, Code::mpi_error}, "all_to_all #");
     const int64_t again = now_ms();
-    wrong += comm->barrier().code() == status.code() ? "" : " the failure does not stay";
+    wrong += comm->run(comm::Barrier{}).code() == status.code() ? "" : " the failure does not stay";
     comm.reset();
     if (took > settings.deadline_ms + 1000 || now_ms() - again > 500) {
         wrong += " it took " + std::to_string(took) + " ms";

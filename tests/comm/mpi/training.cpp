@@ -193,7 +193,7 @@ std::string zero_disagrees(const Settings& settings) {
         }
         wrong += expect(status, {Code::rank_mismatch}, what);
         wrong += expect(status, {Code::rank_mismatch}, "rank(s) 1 do not");
-        wrong += comm->barrier().ok() ? "" : " the ranks are not together";
+        wrong += comm->run(comm::Barrier{}).ok() ? "" : " the ranks are not together";
     };
     const struct {
         void (*make)(Training& run);

@@ -17,15 +17,15 @@ TEST_F(Nccl, ErrorsAbortOnceAndForEver) {
                           Case{8, Code::nccl_error}, Case{99, Code::nccl_error}}) {
         SetUp();
         auto comm = make(0, 2);
-        ASSERT_TRUE(comm->barrier().ok());
+        ASSERT_TRUE(comm->run(comm::Barrier{}).ok());
         device_->polls_until_reached = 1 << 30;
         comm::CommRequest request;
-        ASSERT_TRUE(comm->begin_barrier({}, &request).ok());
+        ASSERT_TRUE(comm->begin(comm::Barrier{}, {}, &request).ok());
         script().answer = c.result;
         const Status status = request.wait();
         EXPECT_EQ(status.code(), c.code) << status.text();
         EXPECT_NE(std::string(status.text()).find("its last words"), std::string::npos);
-        EXPECT_EQ(comm->barrier().code(), c.code);
+        EXPECT_EQ(comm->run(comm::Barrier{}).code(), c.code);
         comm.reset();
         EXPECT_EQ(script().count("CommAbort"), 1);
         EXPECT_EQ(script().count("CommDestroy") + script().count("CommFinalize"), 0);
@@ -74,7 +74,7 @@ TEST_F(Nccl, GoodbyesEndAtTheDeadlineToo) {
 TEST_F(Nccl, SilenceEndsAtTheDeadline) {
     auto comm = make(0, 2, 30);
     script().never_ends = true;
-    EXPECT_EQ(comm->barrier().code(), Code::timeout);
+    EXPECT_EQ(comm->run(comm::Barrier{}).code(), Code::timeout);
     comm.reset();
     EXPECT_EQ(script().count("CommAbort"), 1);
 
@@ -93,7 +93,7 @@ TEST_F(Nccl, SilenceEndsAtTheDeadline) {
 TEST_F(Nccl, AbortFromOutside) {
     auto comm = make(0, 2);
     comm->abort(Status::error(Code::aborted, "enough"));
-    EXPECT_EQ(comm->barrier().code(), Code::aborted);
+    EXPECT_EQ(comm->run(comm::Barrier{}).code(), Code::aborted);
     comm.reset();
     EXPECT_EQ(script().count("CommAbort"), 1);
 }

@@ -57,8 +57,8 @@ inline Status exchange(Communicator& comm) {
     const std::array<int64_t, 3> send_offsets = {0, 5, 8};
     const std::array<int64_t, 3> receive_bytes = {2, 3, 4};
     const std::array<int64_t, 3> receive_offsets = {0, 2, 8};
-    return comm.all_to_all({send.data(), send_bytes.data(), send_offsets.data(), receive.data(),
-                            receive_bytes.data(), receive_offsets.data()});
+    return comm.run(comm::AllToAll{send.data(), send_bytes.data(), send_offsets.data(),
+                                   receive.data(), receive_bytes.data(), receive_offsets.data()});
 }
 
 } // namespace mp::test

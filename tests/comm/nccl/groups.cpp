@@ -17,7 +17,7 @@ TEST_F(Nccl, Split) {
     ASSERT_TRUE(comm->split(0, 7, &part).ok());
     ASSERT_NE(part, nullptr);
     EXPECT_EQ(script().count("CommSplit 0 7"), 1);
-    EXPECT_TRUE(part->barrier().ok());
+    EXPECT_TRUE(part->run(comm::Barrier{}).ok());
     std::unique_ptr<Communicator> none;
     ASSERT_TRUE(comm->split(-1, 0, &none).ok());
     EXPECT_EQ(none, nullptr);
@@ -39,12 +39,12 @@ TEST_F(Nccl, ASplitTakesAHandleThatComesLate) {
     script().busy_polls = 3;
     const auto comm = make(0, 1);
     comm::CommRequest before;
-    ASSERT_TRUE(comm->begin_barrier({}, &before).ok());
+    ASSERT_TRUE(comm->begin(comm::Barrier{}, {}, &before).ok());
     std::unique_ptr<Communicator> part;
     const Status status = comm->split(0, 0, &part);
     ASSERT_TRUE(status.ok()) << status.text();
     EXPECT_TRUE(before.wait().ok());
-    EXPECT_TRUE(part->barrier().ok());
+    EXPECT_TRUE(part->run(comm::Barrier{}).ok());
 }
 
 // NCCL's thread may still write the handle of the group: it is ended, and what it has made.
@@ -60,7 +60,7 @@ TEST_F(Nccl, ASplitThatTakesTooLongLeavesNothingBehind) {
     EXPECT_FALSE(script().comms[0].is_splitting) << "it writes into memory that is gone";
     EXPECT_TRUE(script().comms[0].is_dead);
     EXPECT_TRUE(script().comms[1].is_dead) << "a group that nobody has";
-    const Status later = comm->barrier();
+    const Status later = comm->run(comm::Barrier{});
     EXPECT_EQ(later.code(), Code::timeout) << later.text();
     comm.reset();
     EXPECT_EQ(script().count("CommAbort"), 2);
@@ -73,7 +73,7 @@ TEST_F(Nccl, AnErrorOfASplitEndsBoth) {
     std::unique_ptr<Communicator> part;
     EXPECT_EQ(comm->split(0, 0, &part).code(), Code::nccl_error);
     EXPECT_TRUE(script().comms[0].is_dead);
-    EXPECT_EQ(comm->barrier().code(), Code::nccl_error);
+    EXPECT_EQ(comm->run(comm::Barrier{}).code(), Code::nccl_error);
 }
 
 TEST_F(Nccl, ASplitCanBeAborted) {
@@ -114,9 +114,9 @@ TEST_F(NcclOrders, WhoIsReadyDoesNotOvertake) {
     comm::CommRequest first;
     comm::CommRequest second;
     script().busy_polls = 5; // the first one is not ready for a while
-    ASSERT_TRUE(pair.all->begin_barrier({}, &first).ok());
+    ASSERT_TRUE(pair.all->begin(comm::Barrier{}, {}, &first).ok());
     script().busy_polls = 0;
-    ASSERT_TRUE(pair.part->begin_barrier({}, &second).ok());
+    ASSERT_TRUE(pair.part->begin(comm::Barrier{}, {}, &second).ok());
     EXPECT_EQ(script().count("GroupStart"), 1) << "the group's overtook";
     EXPECT_TRUE(second.wait().ok()) << "who waits for the second drives the first";
     EXPECT_EQ(script().calls,
@@ -127,8 +127,8 @@ TEST_F(NcclOrders, WhoIsReadyDoesNotOvertake) {
         << "the kernels are in this order, too";
     EXPECT_TRUE(first.wait().ok());
     // What is over is not waited for, nor what is in the same stream.
-    EXPECT_TRUE(pair.all->barrier().ok());
-    EXPECT_TRUE(pair.all->barrier().ok());
+    EXPECT_TRUE(pair.all->run(comm::Barrier{}).ok());
+    EXPECT_TRUE(pair.all->run(comm::Barrier{}).ok());
     EXPECT_EQ(device_->waited_for_marks, 0);
 }
 
@@ -137,13 +137,13 @@ TEST_F(NcclOrders, AFailureIsItsCommunicatorsOwn) {
     comm::CommRequest first;
     comm::CommRequest second;
     script().busy_polls = 5;
-    ASSERT_TRUE(pair.all->begin_barrier({}, &first).ok());
+    ASSERT_TRUE(pair.all->begin(comm::Barrier{}, {}, &first).ok());
     script().busy_polls = 0;
-    ASSERT_TRUE(pair.part->begin_barrier({}, &second).ok());
+    ASSERT_TRUE(pair.part->begin(comm::Barrier{}, {}, &second).ok());
     pair.all->abort(Status::error(Code::aborted, "enough"));
     EXPECT_TRUE(second.wait().ok());
     EXPECT_EQ(first.wait().code(), Code::aborted);
-    EXPECT_TRUE(pair.part->barrier().ok());
+    EXPECT_TRUE(pair.part->run(comm::Barrier{}).ok());
 }
 
 } // namespace

@@ -29,27 +29,30 @@ TEST_F(Nccl, OtherCollectives) {
         calls_of(*comm,
                  [](Communicator& c) {
                      std::array<uint32_t, 3> values = {1, 2, 3};
-                     return c.max_u32(values.data(), 3);
+                     return c.run(comm::MaxU32{values.data(), 3});
                  }),
         (Calls{"copy 12", "GroupStart", "AllReduce 3 type 3 2", "GroupEnd", "copy 12", "mark"}));
     EXPECT_EQ(
         calls_of(*comm,
                  [](Communicator& c) {
                      std::array<float, 3> values = {1, 2, 3};
-                     return c.sum_f32(values.data(), 3);
+                     return c.run(comm::SumF32{values.data(), 3});
                  }),
         (Calls{"copy 12", "GroupStart", "AllReduce 3 type 7 0", "GroupEnd", "copy 12", "mark"}));
     EXPECT_EQ(
         calls_of(*comm,
                  [](Communicator& c) {
                      std::array<unsigned char, 6> data{};
-                     return c.broadcast(data.data(), 6, 1);
+                     return c.run(comm::Broadcast{data.data(), 6, 1});
                  }),
         (Calls{"copy 6", "GroupStart", "Broadcast 6 type 1 1", "GroupEnd", "copy 6", "mark"}));
     EXPECT_EQ(
-        calls_of(*comm, [](Communicator& c) { return c.barrier(); }),
+        calls_of(*comm, [](Communicator& c) { return c.run(comm::Barrier{}); }),
         (Calls{"copy 4", "GroupStart", "AllReduce 1 type 3 2", "GroupEnd", "copy 4", "mark"}));
-    EXPECT_EQ(calls_of(*comm, [](Communicator& c) { return c.broadcast(nullptr, 0, 0); }),
+    EXPECT_EQ(calls_of(*comm,
+                       [](Communicator& c) {
+                           return c.run(comm::Broadcast{nullptr, 0, 0});
+                       }),
               (Calls{"GroupStart", "GroupEnd", "mark"}));
 }
 
@@ -71,7 +74,7 @@ TEST_F(Nccl, DeviceMemoryIsNotStagedAndItsStreamComesFirst) {
     device_->device_memory.insert(values.data());
     script().calls.clear();
     TestQueue queue;
-    EXPECT_TRUE(comm->sum_f32(values.data(), 2, {0, nullptr, &queue}).ok());
+    EXPECT_TRUE(comm->run(comm::SumF32{values.data(), 2}, {0, nullptr, &queue}).ok());
     EXPECT_EQ(script().calls, (Calls{"GroupStart", "AllReduce 2 type 7 0", "GroupEnd", "mark"}));
     EXPECT_EQ(device_->waited_for, std::vector<void*>{&queue});
 }
@@ -83,7 +86,7 @@ TEST_F(Nccl, ACaptureIsRefusedBeforeAnythingIsBegun) {
     script().calls.clear();
     TestQueue queue;
     queue.number = 7;
-    const Status status = comm->sum_f32(values.data(), 2, {0, nullptr, &queue});
+    const Status status = comm->run(comm::SumF32{values.data(), 2}, {0, nullptr, &queue});
     EXPECT_EQ(status.code(), Code::bad_state);
     EXPECT_NE(std::string(status.text()).find("captured into a graph"), std::string::npos)
         << status.text();
@@ -91,7 +94,7 @@ TEST_F(Nccl, ACaptureIsRefusedBeforeAnythingIsBegun) {
     EXPECT_TRUE(device_->waited_for.empty());
     EXPECT_EQ(comm->sequence(), 0U);
     queue.number = 0;
-    EXPECT_TRUE(comm->sum_f32(values.data(), 2, {0, nullptr, &queue}).ok());
+    EXPECT_TRUE(comm->run(comm::SumF32{values.data(), 2}, {0, nullptr, &queue}).ok());
 }
 
 TEST_F(Nccl, WaitsWhileNcclIsBusy) {
@@ -101,7 +104,7 @@ TEST_F(Nccl, WaitsWhileNcclIsBusy) {
     auto comm = make(0, 2);
     std::vector<comm::CommRequest> requests(3);
     for (comm::CommRequest& request : requests) {
-        ASSERT_TRUE(comm->begin_barrier({}, &request).ok());
+        ASSERT_TRUE(comm->begin(comm::Barrier{}, {}, &request).ok());
     }
     EXPECT_EQ(script().count("GroupStart"), 1) << "the next one waits for its turn";
     for (comm::CommRequest& request : requests) {
@@ -124,7 +127,7 @@ TEST_F(Nccl, CallersCommunicator) {
         Communicator comm{std::unique_ptr<Transport>(transport)};
         EXPECT_EQ(comm.size(), 4);
         EXPECT_EQ(comm.rank(), 2);
-        EXPECT_TRUE(comm.barrier().ok());
+        EXPECT_TRUE(comm.run(comm::Barrier{}).ok());
     }
     EXPECT_EQ(script().count("CommDestroy") + script().count("CommFinalize"), 0)
         << "it is not ours";
