@@ -37,6 +37,13 @@ int main() {
     CHECK(optimizer->layer_begin(0, MP_PASS_FORWARD).has_value());
     CHECK(optimizer->layer_begin(0, MP_PASS_FORWARD).error().status() == MP_STATUS_BAD_STATE);
     CHECK(optimizer->layer_end(0, MP_PASS_FORWARD).has_value());
+    const std::int32_t first[] = {0};
+    CHECK(optimizer->step_params(first).error().status() == MP_STATUS_BAD_STATE);
+    CHECK(optimizer->step_begin().has_value());
+    CHECK(optimizer->step_params(first, {*grad, *grad}).error().status() ==
+          MP_STATUS_INVALID_ARGUMENT);
+    CHECK(optimizer->step_params(first, {*grad}).has_value());
+    CHECK(optimizer->step_end().has_value());
 
     auto comms = mp::Comm::threads(1);
     CHECK(comms.has_value() && comms->size() == 1);

@@ -316,32 +316,3 @@ TEST(Cpp, NoLayerKeepsTheAddressOfATemporary) {
         }
     }
 }
-
-TEST(Cpp, StepsOnOwnArrays) {
-    const auto context = mp::Context::create();
-    std::vector<float> p(100, 1.0f), m(100), v(100);
-    const std::vector<float> g(100, 0.5f);
-    const auto slot = mp::slot(p, g, m, v);
-    mp::StepArgs args;
-    args.lr = 0.01;
-    args.max_grad_norm = 1.0;
-    EXPECT_DOUBLE_EQ(mp::step(context, args, slot).grad_norm, 5.0);
-    EXPECT_LT(p[0], 1.0f);
-    auto p2 = std::vector<float>(100, 1.0f), m2 = std::vector<float>(100),
-         v2 = std::vector<float>(100);
-    const mp::StepSlot other = mp::slot(p2, g, m2, v2);
-    auto plan = mp::StepPlan::create(context, args, mp::span<const mp_step_slot>(&other, 1));
-    plan.run();
-    EXPECT_EQ(p, p2);
-    EXPECT_EQ(plan.stats().step, 1);
-    const mp_hyper none = {"beta1", 0.0};
-    args.hypers = &none, args.hyper_count = 1, args.max_grad_norm = 0.0;
-    plan.set_args(args);
-    EXPECT_EQ(plan.args().hyper_count, 1);
-    plan.run();
-    EXPECT_EQ(m2, g);
-    EXPECT_EQ(status_of([&] { return mp::slot(p, g, m, std::vector<float>(3)); }),
-              MP_STATUS_INVALID_SHAPE);
-    EXPECT_EQ(status_of([&] { return mp::step(context, args, mp::slot(p, p, m, v)); }),
-              MP_STATUS_INVALID_ARGUMENT);
-}

@@ -189,6 +189,64 @@ contains
         end subroutine states
     end subroutine optimizers
 
+    ! The last parameter first, one left for the end; and gradients that are given.
+    subroutine steps_in_parts(context)
+        type(mp_context), intent(in) :: context
+        type(mp_recipe) :: recipe
+        type(mp_optimizer) :: whole, parts, given
+        type(mp_tensor) :: grads(3)
+        type(mp_error) :: error
+        real(real32), target :: w(8, 3), v(8, 3), u(8, 3), g(8, 3)
+        integer(int32) :: step, i
+        call recipe%create(context, "fp32")
+        do i = 1, 3
+            call grads(i)%wrap(context, mp_array(g(:, i)))
+        end do
+        call make(whole, w, 0)
+        call make(parts, v, 0)
+        call make(given, u, MP_OPTIMIZER_GRADS_GIVEN)
+        do step = 1, 2
+            g = reshape([(sin(real(i * step)), i=1, 24)], [8, 3])
+            call whole%step()
+            call parts%step_begin()
+            call parts%step_params([2])
+            call parts%step_params([1])
+            call parts%step_end()
+            call given%step_begin()
+            call given%step_params([2, 0], [grads(3), grads(1)])
+            call given%step_params([1], grads(2:2))
+            call given%step_end()
+            call expect(all(v == w), "a step in parts")
+            call expect(all(u == w), "a step with gradients that are given")
+        end do
+        call expect(any(w < 1) .and. any(w > 1), "weights that moved")
+        call parts%step_params([1], error=error)
+        call expect_error(error, MP_STATUS_BAD_STATE, "step_begin")
+        call parts%step_begin()
+        call parts%step_params([1, 0], grads(1:1), error=error)
+        call expect_error(error, MP_STATUS_INVALID_ARGUMENT, "grads")
+        call parts%step_end(error=error)
+        call expect(error%status == MP_STATUS_OK, "the end after a wrong call")
+    contains
+        subroutine make(optimizer, weights, flags)
+            type(mp_optimizer), intent(inout) :: optimizer
+            real(real32), target, contiguous, intent(inout) :: weights(:, :)
+            integer(int32), intent(in) :: flags
+            type(mp_tensor) :: weight
+            call optimizer%create(context, recipe, mp_optimizer_desc(flags=flags))
+            call optimizer%add_group()
+            weights = 1
+            do i = 1, 3
+                call weight%wrap(context, mp_array(weights(:, i)))
+                if (flags == 0) then
+                    call optimizer%add_param(0, achar(96 + i), weight, grad=grads(i))
+                else
+                    call optimizer%add_param(0, achar(96 + i), weight)
+                end if
+            end do
+        end subroutine make
+    end subroutine steps_in_parts
+
     subroutine scalers(context, scaler)
         type(mp_context), intent(in) :: context
         type(mp_scaler), intent(inout) :: scaler

@@ -34,6 +34,7 @@ contains
         call layers_on_arrays(context)
         call watch(context, folder)
         call optimizers(context, folder)
+        call steps_in_parts(context)
         call slots_and_plans(context)
         call one_rank(context)
     end subroutine all_tests

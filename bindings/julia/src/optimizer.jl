@@ -3,28 +3,29 @@
 
 @handle Optimizer optimizer """
     Optimizer(context, recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
-              comm = nothing, stage = 1, ...)
+              grads_given = false, comm = nothing, stage = 1, ...)
 
 An optimizer whose states are in the dtypes of the recipe. Add groups by `add_group!`, parameters by `add_param!`,
 then `step!`. `max_grad_norm` clips the global norm (0: no clipping); `zero_grad` has a step clear the gradients;
-`offload` keeps states on the host. With `comm` the ranks share the states (ZeRO), and the keywords of sharding are
-taken:
+`offload` keeps states on the host; with `grads_given` parameters have no gradients of their own, and `step_params!` is
+given them. With `comm` the ranks share the states (ZeRO), and the keywords of sharding are taken:
 
     stage = 1, kind = :flat, bucket_elements = 0, wire_dtype = nothing, wire_scale = :default, order = :rank, slots = 0,
     shard_ranks = 0, node_ranks = 0, check_every = 0, sum_gradients = false, progress_thread = true
 """
 
-function optimizer_desc(; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false)
+function optimizer_desc(; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
+                        grads_given = false)
     return CAPI.mp_optimizer_desc(
         flags = flags(CAPI.MP_OPTIMIZER_CHECK_FINITE => check_finite, CAPI.MP_OPTIMIZER_ZERO_GRAD => zero_grad,
-                      CAPI.MP_OPTIMIZER_OFFLOAD => offload),
+                      CAPI.MP_OPTIMIZER_OFFLOAD => offload, CAPI.MP_OPTIMIZER_GRADS_GIVEN => grads_given),
         seed = seed, max_grad_norm = max_grad_norm)
 end
 
 function Optimizer(c::Context, r::Recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false,
-                   offload = false, comm = nothing, sharding...)
+                   offload = false, grads_given = false, comm = nothing, sharding...)
     desc = Ref(optimizer_desc(seed = seed, max_grad_norm = max_grad_norm, check_finite = check_finite,
-                              zero_grad = zero_grad, offload = offload))
+                              zero_grad = zero_grad, offload = offload, grads_given = grads_given))
     if comm === nothing
         isempty(sharding) || throw(ArgumentError("$(first(keys(sharding))) is for an optimizer with comm = ..."))
         return Optimizer(made(out -> CAPI.mp_optimizer_create(c, r, desc, out), CAPI.mp_optimizer), c, nothing)
@@ -124,6 +125,31 @@ One step of all groups. `scaler`'s scale is divided out, and a step whose gradie
 see `stats`.
 """
 step!(o::Optimizer; scaler = nothing, queue = nothing) = check(CAPI.mp_optimizer_step(o, queue, scaler))
+
+"""
+    step_begin!(optimizer; scaler = nothing, queue = nothing)
+    step_params!(params; grads = nothing, queue = nothing)
+    step_end!(optimizer; queue = nothing)
+
+A step in parts, whose bits are those of `step!`. Its begin decides it. Then each parameter is written as soon as its
+gradient is final, in any order, while backward goes on. `grads` has a gradient for each of `params`, a tensor or an
+array, which is not kept (`nothing`: their own). The end writes what is left. The scaler may not look for infinities.
+"""
+step_begin!(o::Optimizer; scaler = nothing, queue = nothing) = check(CAPI.mp_optimizer_step_begin(o, queue, scaler))
+function step_params!(params; grads = nothing, queue = nothing)
+    o, indices = indices_of(params)
+    count = length(indices)
+    grads === nothing && return check(CAPI.mp_optimizer_step_params(o, queue, indices, count, C_NULL))
+    length(grads) == count || throw(ArgumentError("there are $(length(grads)) gradients; there must be one for each of " *
+                                                  "$count parameters"))
+    given(context(o), grads...) do tensors...
+        handles = pointers(CAPI.mp_tensor, tensors)
+        GC.@preserve tensors check(CAPI.mp_optimizer_step_params(o, queue, indices, count, handles))
+    end
+end
+step_end!(o::Optimizer; queue = nothing) = check(CAPI.mp_optimizer_step_end(o, queue))
+@doc (@doc step_begin!) step_params!
+@doc (@doc step_begin!) step_end!
 
 "Set all gradients to zero."
 zero_grad!(o::Optimizer; queue = nothing) = check(CAPI.mp_optimizer_zero_grad(o, queue))

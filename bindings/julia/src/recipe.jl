@@ -187,7 +187,7 @@ function plan_memory(r::Recipe, counts::AbstractVector{<:Integer}; rule::Symbol 
 end
 
 """
-    plan_tensors(recipe, tensors; offload = false, sharding = nothing, rank = 0, ranks = 1)
+    plan_tensors(recipe, tensors; offload = false, grads_given = false, sharding = nothing, rank = 0, ranks = 1)
 
 The same where tensors differ, and what a rank sends in a step, the mean over the ranks: `(memory = ..., traffic = ...)`.
 A tensor is its number of elements, or a named tuple with that as `count` and what is not the default of
@@ -197,7 +197,7 @@ A tensor is its number of elements, or a named tuple with that as `count` and wh
 `weight_dtype`: `nothing`, the recipe's; `Float32`, kept in it; `Float8_E4M3` or `Float8_E5M2`, codes that ranks gather.
 `ndim`: dimensions, as vectors are gathered as they are kept; 0: 1 for `Float32`, else 2. `name`: for the recipe's rules.
 """
-function plan_tensors(r::Recipe, tensors; offload = false, sharding = nothing, rank = 0, ranks = 1)
+function plan_tensors(r::Recipe, tensors; offload = false, grads_given = false, sharding = nothing, rank = 0, ranks = 1)
     planned(count::Integer) = planned((count = count,))
     planned(t::NamedTuple) = planned(; t...)
     names = String[] # as long as the call
@@ -211,7 +211,7 @@ function plan_tensors(r::Recipe, tensors; offload = false, sharding = nothing, r
     all = CAPI.mp_planned_tensor[planned(t) for t in tensors]
     memory, traffic = Ref(CAPI.mp_memory_report()), Ref(CAPI.mp_comm_traffic())
     desc = sharding === nothing ? C_NULL : Ref(sharding_desc(; sharding...))
-    optimizer = Ref(optimizer_desc(offload = offload))
+    optimizer = Ref(optimizer_desc(offload = offload, grads_given = grads_given))
     locked(r) do
         GC.@preserve names check(CAPI.mp_recipe_plan_tensors(r, optimizer, all, length(all), desc, rank, ranks, memory,
                                                              traffic))

@@ -132,6 +132,33 @@ step!(offloaded)
 set_norm_comm!(offloaded, Comm())
 step!(offloaded)
 @test kind(() -> shard!(offloaded)) === :bad_state
+# A step in parts has the weights of a whole one.
+function three(; options...)
+    optimizer, weights = Optimizer(c, Recipe(c, "fp32"); options...), [Float32[1, 2, 3, 4] for _ in 1:3]
+    return optimizer, weights, [add_param!(optimizer, name, w) for (name, w) in zip(("a", "b", "c"), weights)]
+end
+(whole, expected, all3), (parts, found, of_parts), (lent, others, of_lent) = three(), three(), three(grads_given = true)
+for step in 1:2
+    gradients = [Float32[i - 2, step - i, 0.5, -step] for i in 1:3]
+    foreach((x, y, g) -> (copyto!(grad(x), g); copyto!(grad(y), g)), all3, of_parts, gradients)
+    step!(whole)
+    step_begin!(parts)
+    step_params!([of_parts[3]])
+    step_params!([of_parts[2]])
+    step_end!(parts)
+    step_begin!(lent)
+    step_params!(of_lent[[3, 1]]; grads = gradients[[3, 1]])
+    step_params!(of_lent[2:2]; grads = [Tensor(c, gradients[2])])
+    step_end!(lent)
+    @test found == expected && others == expected && expected[1] != expected[2]
+end
+@test kind(() -> step_params!(of_parts)) === :bad_state
+step_begin!(parts; scaler = nothing)
+@test kind(() -> step_params!(of_parts; grads = [zeros(Float32, 4)])) === ArgumentError
+@test kind(() -> step_params!(of_parts; grads = [])) === ArgumentError
+@test kind(() -> step_params!(of_parts[1:1]; grads = [zeros(Float32, 3)])) === :invalid_shape
+@test kind(() -> step!(parts)) === :bad_state
+step_end!(parts)
 # Closed things
 close(o)
 @test kind(() -> step!(o)) === :invalid_handle && kind(() -> state(param, :param)) === :invalid_handle

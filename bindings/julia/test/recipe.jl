@@ -51,6 +51,7 @@ formats = plan_tensors(Recipe(c, "bf16_pure"), [(count = 10, state_formats = (ex
 @test formats.memory.state_bytes == (exp_avg = 40, exp_avg_sq = 40)
 @test plan_tensors(Recipe(c, "fp32"), [40_000]; sharding = (stage = 3,), rank = 1, ranks = 2).traffic.all_gather_bytes > 0
 @test plan_tensors(Recipe(c, "bf16_mixed"), [1000]; offload = true).memory.host_bytes > 8000
+@test plan_tensors(Recipe(c, "bf16_mixed"), [1000]; grads_given = true).memory.grad_bytes == 0
 @test kind(() -> plan_tensors(r, [-1])) === :invalid_argument
 @test kind(() -> plan_tensors(r, [(count = 1, rule = :sgd)])) === ArgumentError
 @test kind(() -> plan_tensors(r, [(count = 1, state_formats = (exp_avg = "int9",))])) in (:invalid_argument, :unknown_name)

@@ -189,6 +189,16 @@ def choice(known, value, noun):
     raise ValueError(f"{noun} is {value!r}; it must be one of {', '.join(map(repr, known))}")
 
 
+def handle_array(noun, objects):
+    """Handles of a function that takes several, NULL for None. The caller keeps the objects."""
+    kind = POINTER(getattr(capi, f"mp_{noun}"))
+    array = (kind * len(objects))()
+    for i, one in enumerate(objects):
+        if one is not None:
+            array[i] = one.handle(kind)
+    return array
+
+
 def flags(**bits):
     """The sum of the bits whose value is true: flags(trans_a=(True, MP_GEMM_TRANS_A), ...)."""
     return sum(bit for wanted, bit in bits.values() if wanted)

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, byref, c_int32, c_size_t
+from ctypes import byref, c_int32, c_size_t
 from typing import Any, Callable, Iterable, NamedTuple, Optional, TYPE_CHECKING
 
 from . import capi
 from ._arguments import as_tensor, check_device_of
-from ._library import Listeners, Object, call, choice, choices, filled, flags, quiet, text, value
+from ._library import Listeners, Object, call, choice, choices, filled, flags, handle_array, quiet, text, value
 from ._memory import DTYPE_NAMES, memory
 from ._quant import Quant, Random, cast_desc
 from ._tensor import Tensor
@@ -329,17 +329,8 @@ class Linear(Object):
         return Tensor._made(self.context, "mp_linear_get_multiply_tensor", self, choice(_OPERANDS, operand, "operand"))
 
 
-def linear_array(linears):
-    handles = [None if linear is None else linear.handle(POINTER(capi.mp_linear)) for linear in linears]
-    array = (POINTER(capi.mp_linear) * len(handles))()
-    for i, handle in enumerate(handles):
-        if handle is not None:
-            array[i] = handle
-    return array
-
-
 def end_step(linears: Iterable[Linear], comm: Comm | None = None, queue: Queue | None = None) -> None:
     """The end of an optimizer step for layers: delayed scales move on, cached weights are let go, monitors are called.
     Not for layers of Optimizer.set_linears. With a comm all its ranks scale alike."""
     linears = list(linears)
-    call("mp_linear_end_step", linear_array(linears), len(linears), queue, comm)
+    call("mp_linear_end_step", handle_array("linear", linears), len(linears), queue, comm)

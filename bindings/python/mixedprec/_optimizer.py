@@ -9,13 +9,12 @@ from typing import Any, Iterable, Mapping, NamedTuple, TYPE_CHECKING
 
 from . import capi
 from ._arguments import as_tensor
-from ._first_values import FilledOptimizer
-from ._library import call, filled, flags, text, value
-from ._linear import linear_array
+from ._library import call, filled, flags, handle_array, text, value
 from ._recipe import MemoryReport, memory_report
 from ._rule import formats_in_order, hyperparameters, rule_name, states
 from ._sharding import Sharding
 from ._step import OptimizerStats
+from ._step_parts import SteppedOptimizer
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Group(NamedTuple):
     enabled: bool
 
 
-class Optimizer(FilledOptimizer):
+class Optimizer(SteppedOptimizer):
     """AdamW, Adam or Lion in the dtypes of a recipe.
 
     max_grad_norm  clip the global norm of the unscaled gradients; 0: no clipping
@@ -89,6 +88,7 @@ class Optimizer(FilledOptimizer):
     check_finite   skip a step with gradients that are not finite, also without a scaler
     zero_grad      a step writes zeros into the gradients it has used
     offload        states and step on the host, parameters on the accelerator
+    grads_given    parameters have no gradients of their own: step_params is given them
     comm           ranks that share the states; sharding: how, a Sharding. Then collective: every rank adds the same
 
     A parameter is named by its number or its name. Groups are numbers from 0.
@@ -106,6 +106,7 @@ class Optimizer(FilledOptimizer):
         offload: bool = False,
         comm: Comm | None = None,
         sharding: Sharding | None = None,
+        grads_given: bool = False,
     ) -> None:
         desc = capi.mp_optimizer_desc(
             max_grad_norm=max_grad_norm,
@@ -114,6 +115,7 @@ class Optimizer(FilledOptimizer):
                 check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE),
                 zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
                 offload=(offload, capi.MP_OPTIMIZER_OFFLOAD),
+                given=(grads_given, capi.MP_OPTIMIZER_GRADS_GIVEN),
             ),
         )
         if comm is None:
@@ -254,7 +256,7 @@ class Optimizer(FilledOptimizer):
     def set_linears(self, linears: Iterable[Linear]) -> None:
         """Names the layers whose step ends with this optimizer's, in place of end_step; they stay alive. Collective."""
         linears = list(linears)
-        call("mp_optimizer_set_linears", self, linear_array(linears), len(linears))
+        call("mp_optimizer_set_linears", self, handle_array("linear", linears), len(linears))
         self._linears = linears
 
     def set_lr(self, lr: float, group: int = -1) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional, TYPE_CHECKING
 from . import capi
 from ._arguments import host_floats
 from ._comm import Traffic
-from ._library import Object, call, filled, lib, text, value
+from ._library import Object, call, filled, flags, lib, text, value
 from ._memory import dtype_number, int64_array, shape_of
 from ._rule import by_state, formats_in_order, rule_number
 from ._tensor import Tensor
@@ -267,14 +267,19 @@ class Recipe(Object):
         rank: int = 0,
         ranks: int = 1,
         offload: bool = False,
+        grads_given: bool = False,
     ) -> tuple[MemoryReport, Traffic]:
         """The same where tensors differ, and what a rank sends in a step: a MemoryReport and a Traffic, the latter the
         mean over the ranks.
 
         tensors  PlannedTensor, or numbers of elements
-        offload  as of Optimizer
+        offload, grads_given  as of Optimizer
         """
-        desc = capi.mp_optimizer_desc(flags=capi.MP_OPTIMIZER_OFFLOAD if offload else 0)
+        desc = capi.mp_optimizer_desc(
+            flags=flags(
+                offload=(offload, capi.MP_OPTIMIZER_OFFLOAD), given=(grads_given, capi.MP_OPTIMIZER_GRADS_GIVEN)
+            )
+        )
         planned = [(PlannedTensor(t) if hasattr(t, "__index__") else t)._planned() for t in tensors]
         memory, traffic = capi.mp_memory_report(), capi.mp_comm_traffic()
         call(

@@ -245,6 +245,45 @@ class Optimizers(unittest.TestCase):
         self.assertGreaterEqual(moved.step_ns, moved.waited_ns)
         self.assertEqual(self.make().offload_traffic.steps, 0)
 
+    def test_steps_in_parts(self):
+        def made(**options):
+            optimizer, weights = mp.Optimizer(mp.Recipe(context, "fp32"), **options), {}
+            for name in "abc":
+                weights[name] = floats(1, 2, 3, 4)
+                optimizer.add_param(name, weights[name], None if options else grads[name])
+            return optimizer, weights
+
+        grads = {name: floats(0, 0, 0, 0) for name in "abc"}
+        (whole, expected), (parts, found), (given, others) = made(), made(), made(grads_given=True)
+        for step in range(2):
+            for i, grad in enumerate(grads.values()):
+                grad[:] = floats(i - 1, step - i, 0.5, -step)
+            whole.step()
+            parts.step_begin()
+            parts.step_params(["c"])
+            parts.step_params([1])
+            parts.step_end()  # "a", too
+            given.step_begin()
+            given.step_params(["c", 0], [grads["c"], grads["a"]])
+            given.step_params(["b"], [mp.Tensor.wrap(context, grads["b"])])
+            given.step_end()
+            self.assertEqual(found, expected)
+            self.assertEqual(others, expected)
+        self.assertNotEqual(expected["a"], expected["b"])
+        with self.assertRaisesRegex(mp.BadStateError, "step_begin"):
+            parts.step_params(["a"])
+        parts.step_begin()
+        for wrong in ([], [grads["a"]] * 2):
+            with self.assertRaisesRegex(ValueError, "one for each of 1 params"):
+                parts.step_params(["a"], wrong)
+        with self.assertRaisesRegex(TypeError, r"grads\[0\]"):
+            parts.step_params(["a"], [1.0])
+        with self.assertRaisesRegex(mp.BadStateError, "step_end"):
+            parts.step()
+        parts.step_end()
+        with self.assertRaisesRegex(mp.BadStateError, "step_begin"):
+            given.step()
+
     def test_mistakes(self):
         optimizer = self.make()
         with self.assertRaises(mp.InvalidArgumentError):

@@ -121,6 +121,7 @@ class Recipes(unittest.TestCase):
         memory, _ = recipe.plan_tensors([1000], offload=True)
         self.assertGreater(memory.host_bytes, 8000)
         self.assertGreater(memory.offload_bytes, 0)
+        self.assertEqual(recipe.plan_tensors([1000], grads_given=True)[0].grad_bytes, 0)
         for wrong in (planned(1, "bf17"), planned(1, rule="sgd"), planned(-1), planned(1, state_formats={"m": "fp32"})):
             with self.assertRaises(ValueError):
                 recipe.plan_tensors([wrong])

@@ -49,6 +49,32 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
     result<void> step(ScalerRef scaler = {}, QueueRef queue = {}) {
         return call(mp_optimizer_step, queue, scaler);
     }
+    /* A step in parts: a parameter is written as soon as its gradient is final. step_end writes what is left. */
+    /** Decides the step. */
+    result<void> step_begin(ScalerRef scaler = {}, QueueRef queue = {}) {
+        return call(mp_optimizer_step_begin, queue, scaler);
+    }
+    /** From their own gradients. */
+    result<void> step_params(span<const std::int32_t> indices, QueueRef queue = {}) {
+        return call(mp_optimizer_step_params, queue, indices.data(),
+                    detail::count_of<std::int32_t>(indices), nullptr);
+    }
+    /** From these gradients, one for each, which are not kept: step_params(indices, {grad}). */
+    result<void> step_params(span<const std::int32_t> indices, const std::vector<TensorRef>& grads,
+                             QueueRef queue = {}) {
+        if (grads.size() != indices.size()) {
+            return detail::fail(MP_STATUS_INVALID_ARGUMENT,
+                                "step_params: there are " + std::to_string(grads.size()) +
+                                    " gradients; there must be one for each of " +
+                                    std::to_string(indices.size()) + " parameters");
+        }
+        std::vector<mp_tensor*> raw;
+        for (const TensorRef& grad : grads)
+            raw.push_back(grad.get());
+        return call(mp_optimizer_step_params, queue, indices.data(),
+                    detail::count_of<std::int32_t>(indices), raw.data());
+    }
+    result<void> step_end(QueueRef queue = {}) { return call(mp_optimizer_step_end, queue); }
     result<void> zero_grad(QueueRef queue = {}) { return call(mp_optimizer_zero_grad, queue); }
     /* These have no gradient in the next step, which passes over them. */
     result<void> mark_unused(span<const std::int32_t> indices, QueueRef queue = {}) {

@@ -7,7 +7,7 @@ use crate::tensor::raw_or_null;
 use crate::{
     c_string, sys, Comm, Context, DeviceKind, Linear, MemoryReport, Queue, Recipe, Scaler, Sharding, Tensor,
 };
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 /// How an optimizer is made. All off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -18,6 +18,8 @@ pub struct OptimizerOptions {
     pub zero_grad: bool,
     /// States and step on the host, parameters and gradients on the context's device.
     pub offload: bool,
+    /// Parameters have no gradients of their own: [`Optimizer::step_params`] is given them.
+    pub grads_given: bool,
     /// Seed of stochastic rounding.
     pub seed: u64,
     /// Clips the global norm of the unscaled gradients; 0: not.
@@ -30,7 +32,8 @@ impl OptimizerOptions {
         sys::mp_optimizer_desc {
             flags: with(self.check_finite, sys::MP_OPTIMIZER_CHECK_FINITE)
                 | with(self.zero_grad, sys::MP_OPTIMIZER_ZERO_GRAD)
-                | with(self.offload, sys::MP_OPTIMIZER_OFFLOAD),
+                | with(self.offload, sys::MP_OPTIMIZER_OFFLOAD)
+                | with(self.grads_given, sys::MP_OPTIMIZER_GRADS_GIVEN),
             seed: self.seed,
             max_grad_norm: self.max_grad_norm,
             ..sys::mp_optimizer_desc::INIT
@@ -173,6 +176,38 @@ impl<'a> Optimizer<'a> {
         self.enqueue(false, || unsafe { sys::mp_optimizer_step(self.raw(), self.place.queue(), scaler) })
     }
 
+    /// Begins a step in parts, and decides it. [`Optimizer::step_params`] writes each parameter as soon as its gradient
+    /// is final, while backward goes on. The bits are those of [`Optimizer::step`]. The scaler may not look for
+    /// infinities.
+    pub fn step_begin(&mut self, scaler: Option<&mut Scaler>) -> Result<()> {
+        let scaler = scaler.map_or(null_mut(), |scaler| scaler.raw());
+        // SAFETY: both handles are alive; the optimizer keeps the scaler until the step ends.
+        self.enqueue(false, || unsafe { sys::mp_optimizer_step_begin(self.raw(), self.place.queue(), scaler) })
+    }
+
+    /// Writes these parameters in the open step, in any order, each once in a step. `grads`: a gradient for each, which
+    /// is not kept; `None`: their own.
+    pub fn step_params(&mut self, params: &[i32], grads: Option<&[&Tensor]>) -> Result<()> {
+        let count = number(params.len(), "the number of parameters")?;
+        let raw: Option<Vec<_>> = grads.map(|grads| grads.iter().map(|grad| grad.raw()).collect());
+        if let Some(raw) = raw.as_ref().filter(|raw| raw.len() != params.len()) {
+            let (found, wanted) = (raw.len(), params.len());
+            return Err(invalid(format!("{found} gradients; there must be one for each of {wanted} parameters")));
+        }
+        let grads = raw.as_ref().map_or(null(), |raw| raw.as_ptr());
+        // SAFETY: all handles are alive, the memory under all parameters, and both arrays are good for the call.
+        self.enqueue(false, || unsafe {
+            sys::mp_optimizer_step_params(self.raw(), self.place.queue(), params.as_ptr(), count, grads)
+        })
+    }
+
+    /// Ends the open step: what is left is written now, from its own gradients. Where that has none, the step stays
+    /// open.
+    pub fn step_end(&mut self) -> Result<()> {
+        // SAFETY: the handle is alive, and the memory under all parameters.
+        self.enqueue(false, || unsafe { sys::mp_optimizer_step_end(self.raw(), self.place.queue()) })
+    }
+
     /// Sets all gradients to zero.
     pub fn zero_grad(&mut self) -> Result<()> {
         // SAFETY: the handle is alive, and the memory under all gradients.
@@ -293,6 +328,7 @@ impl<'a> Optimizer<'a> {
             check_finite: raw.flags & sys::MP_OPTIMIZER_CHECK_FINITE != 0,
             zero_grad: raw.flags & sys::MP_OPTIMIZER_ZERO_GRAD != 0,
             offload: raw.flags & sys::MP_OPTIMIZER_OFFLOAD != 0,
+            grads_given: raw.flags & sys::MP_OPTIMIZER_GRADS_GIVEN != 0,
             seed: raw.seed,
             max_grad_norm: raw.max_grad_norm,
         })

@@ -116,7 +116,8 @@ impl Recipe {
     }
 
     /// The same where tensors differ: kept in fp32 beside the recipe's weights, in groups with formats of their own, or
-    /// gathered as codes; and what a rank sends in a step, the mean over the ranks. Of the options `offload` counts.
+    /// gathered as codes; and what a rank sends in a step, the mean over the ranks. Of the options `offload` and
+    /// `grads_given` count.
     pub fn plan_tensors(
         &self,
         options: &OptimizerOptions,

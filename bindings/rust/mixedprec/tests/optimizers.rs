@@ -191,6 +191,56 @@ fn groups() {
     assert_eq!((optimizer.group_step(plain).unwrap(), optimizer.stats().unwrap().step), (9, 10));
 }
 
+/// An optimizer of three parameters, and their weights.
+fn three(context: &Context, options: OptimizerOptions) -> (Optimizer<'static>, Vec<Tensor<'static>>) {
+    let mut optimizer = optimizer(context, "fp32", options);
+    let group = optimizer.add_group(&group(1e-2)).unwrap();
+    let weights: Vec<_> = (0..3).map(|i| Tensor::from_slice(context, &wave(8, i as f32), &[8]).unwrap()).collect();
+    for (weight, name) in weights.iter().zip(["a", "b", "c"]) {
+        optimizer.add_param(group, &Param::new(name, weight)).unwrap();
+    }
+    (optimizer, weights)
+}
+
+#[test]
+fn a_step_in_parts_has_the_weights_of_a_whole_one() {
+    let context = context();
+    let (mut whole, expected) = three(&context, OptimizerOptions::default());
+    let (mut parts, found) = three(&context, OptimizerOptions::default());
+    let options = OptimizerOptions { grads_given: true, ..Default::default() };
+    let (mut given, others) = three(&context, options);
+    assert_eq!(given.options().unwrap(), options);
+    let values = |weights: &[Tensor]| -> Vec<_> { weights.iter().map(|w| w.to_bytes().unwrap()).collect() };
+    let before = values(&expected);
+    for step in 0..2 {
+        let grads: Vec<_> = (0..3).map(|i| wave(8, (3 * step + i) as f32 * 2.0)).collect();
+        for (i, grad) in grads.iter().enumerate() {
+            whole.state(i as i32, "grad").unwrap().write(grad).unwrap();
+            parts.state(i as i32, "grad").unwrap().write(grad).unwrap();
+        }
+        whole.step(None).unwrap();
+        parts.step_begin(None).unwrap();
+        parts.step_params(&[2], None).unwrap();
+        parts.step_params(&[1], None).unwrap();
+        parts.step_end().unwrap();
+        given.step_begin(None).unwrap();
+        for i in (0..3).rev() {
+            let grad = Tensor::from_slice(&context, &grads[i], &[8]).unwrap();
+            given.step_params(&[i as i32], Some(&[&grad])).unwrap();
+        }
+        given.step_end().unwrap();
+        assert_eq!(values(&found), values(&expected));
+        assert_eq!(values(&others), values(&expected));
+    }
+    assert_ne!(values(&expected), before);
+    assert_eq!(kind(parts.step_params(&[0], None)), ErrorKind::BadState);
+    parts.step_begin(None).unwrap();
+    let grad = Tensor::zeros(&context, DType::Fp32, &[8]).unwrap();
+    assert_eq!(kind(parts.step_params(&[0, 1], Some(&[&grad]))), ErrorKind::InvalidArgument);
+    assert_eq!(kind(parts.step_params(&[0], Some(&[]))), ErrorKind::InvalidArgument);
+    parts.step_end().unwrap();
+}
+
 #[test]
 fn schedules_by_number_and_by_tensor() {
     let Grouped { context, mut optimizer, plain, other, weight, .. } = grouped();

@@ -91,6 +91,8 @@ fn plans_of_tensors_that_differ() {
     assert_eq!(traffic.total_bytes, 0);
     assert!(recipe.plan_tensors(&options, &tensors, &stage1, 1, 2).unwrap().1.total_bytes > 0);
     assert_eq!(recipe.plan_tensors(&options, &[], &stage1, 0, 1).unwrap().0.total_bytes, 0);
+    let given = OptimizerOptions { grads_given: true, ..options };
+    assert_eq!(recipe.plan_tensors(&given, &tensors, &stage1, 0, 1).unwrap().0.grad_bytes, 0);
     tensors[0].state_formats = formats("exp_avg", "fp32");
     assert_eq!(recipe.plan_tensors(&options, &tensors[..1], &stage1, 0, 1).unwrap().0.state_bytes["exp_avg"], 4 * 1000);
     tensors[0].state_formats = formats("exp_avg", "int9");
