@@ -33,7 +33,7 @@ mp_status after_step(OptimizerObject& object, Stream& stream, scaler::LossScaler
 }
 
 optim::OpenStep& open_step_of(const OptimizerObject& object) {
-    if (object.open_step == nullptr) {
+    if (object.open_step == nullptr || !object.tables().is_open()) {
         fail(Code::bad_state, "optimizer: no step is open; call mp_optimizer_step_begin first");
     }
     return *object.open_step;
@@ -70,7 +70,7 @@ mp_status mp_optimizer_step_begin(mp_optimizer* optimizer, mp_queue* queue, mp_s
             scale = object_of(scaler, "scaler");
         }
         check_monitors(object.layers, stream);
-        auto step = object.make_step(stream, scale.get());
+        auto step = object.make_step(scale.get());
         step->begin(stream);
         object.open_step = std::move(step);
         object.open_scaler = std::move(scale);

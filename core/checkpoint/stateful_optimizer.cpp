@@ -45,6 +45,7 @@ class StatefulOptimizer final : public Stateful {
     void apply() override { optim::restore_counts(stream(), *optimizer_, std::move(restored_)); }
 
     void add_weights(Catalog& catalog) override {
+        optimizer_->tables().refuse_open();
         for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {
             for (const optim::SavedTensor& saved : saved_tensors_of(i)) {
                 if (saved.state.starts_with("param")) {

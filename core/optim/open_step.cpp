@@ -71,17 +71,17 @@ void OpenStep::check_parts(const Stream& stream) const {
                                 : nullptr;
     if (whole != nullptr) {
         fail(Code::unsupported,
-             "optimizer: a step in parts is decided before the gradients are there, but %s; take "
-             "mp_optimizer_step",
-             whole);
+             "optimizer: a step in parts is decided before the gradients are there, but %s; %s",
+             whole,
+             of_.options.grads_given ? "turn that off"
+                                     : "turn that off, or take mp_optimizer_step");
     }
 }
 
 void OpenStep::begin(Stream& stream) {
     check_parts(stream);
-    const Step all = step();
-    decide_step(stream, all, ranks_);
     left_ = of_.tables.enabled();
+    decide_step(stream, step(), ranks_);
     of_.tables.set_open(true);
 }
 
@@ -89,8 +89,8 @@ UpdateSegment OpenStep::segment(int32_t parameter, const Tensor* grad) const {
     const Parameter& p = of_.parameters[parameter];
     if (!std::binary_search(left_.begin(), left_.end(), parameter)) {
         fail(Code::bad_state,
-             "optimizer: '%s' is not left in this step: it was written, is frozen or marked as "
-             "unused, or its group is not enabled",
+             "optimizer: '%s' is not pending in this step: it was written, is frozen or marked as "
+             "unused, its group is not enabled, or it was added after the step began",
              p.name.c_str());
     }
     UpdateSegment segment = of_.tables.segment(parameter);
@@ -102,7 +102,8 @@ UpdateSegment OpenStep::segment(int32_t parameter, const Tensor* grad) const {
     } else if (p.grad == nullptr) {
         fail(Code::bad_state,
              "optimizer: '%s' has no gradient of its own (MP_OPTIMIZER_GRADS_GIVEN); give one to "
-             "mp_optimizer_step_params, or mark it as unused before the step begins",
+             "mp_optimizer_step_params, of zeros if need be; before the next step mark what is "
+             "unused",
              p.name.c_str());
     }
     return segment;
@@ -110,10 +111,22 @@ UpdateSegment OpenStep::segment(int32_t parameter, const Tensor* grad) const {
 
 void OpenStep::apply(Stream& stream, std::span<const int32_t> parameters,
                      std::span<const std::shared_ptr<Tensor>> grads) {
+    check(stream.queue().refuse_capture("optimizer: a step in parts is not for graphs"));
     std::vector<int32_t> left = left_;
     std::vector<UpdateSegment> segments;
+    DisjointArrays<int32_t> zeroed; // gradients that are given
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        segments.push_back(segment(parameters[i], grads.empty() ? nullptr : grads[i].get()));
+        const Tensor* const grad = grads.empty() ? nullptr : grads[i].get();
+        segments.push_back(segment(parameters[i], grad));
+        if (options_.zero_grad && grad != nullptr) {
+            if (zeroed.find(grad->data(), grad->bytes()) != nullptr) {
+                fail(Code::invalid_argument,
+                     "optimizer: '%s' is given memory of another one's gradient, which this step "
+                     "sets to zero (MP_OPTIMIZER_ZERO_GRAD); step them by two calls",
+                     of_.parameters[parameters[i]].name.c_str());
+            }
+            zeroed.add(grad->data(), grad->bytes(), parameters[i]);
+        }
         const auto one = std::lower_bound(left.begin(), left.end(), parameters[i]);
         if (one == left.end() || *one != parameters[i]) {
             fail(Code::invalid_argument, "optimizer: '%s' is named twice",
@@ -134,10 +147,10 @@ void OpenStep::apply(Stream& stream, std::span<const int32_t> parameters,
 void OpenStep::end(Stream& stream) {
     const std::vector<int32_t> rest = left_;
     apply(stream, rest, {});
-    end_step(stream, step(), ranks_);
     if (!stream.device().is_host()) {
-        stream.sync(); // before the parts' tables go
+        stream.sync(); // before the parts' tables go; what can fail does so while the step is open
     }
+    end_step(stream, step(), ranks_);
 }
 
 } // namespace mp::optim

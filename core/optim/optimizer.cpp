@@ -32,11 +32,16 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
              "optimizer: max_grad_norm is %g; it must be 0 (no clipping) or a positive number",
              options.max_grad_norm);
     }
-    if (options.grads_given && (ranks > 0 || options.offload)) {
+    const char* const beside =
+        !options.grads_given          ? nullptr
+        : ranks > 0                   ? "ranks, which reduce the gradients they have"
+        : options.offload             ? "MP_OPTIMIZER_OFFLOAD, which streams those it has"
+        : options.check_finite        ? "MP_OPTIMIZER_CHECK_FINITE, which reads all before a step"
+        : options.max_grad_norm > 0.0 ? "max_grad_norm, which reads all before a step"
+                                      : nullptr;
+    if (beside != nullptr) {
         fail(Code::invalid_argument,
-             "optimizer: MP_OPTIMIZER_GRADS_GIVEN is not for %s; leave it away",
-             ranks > 0 ? "ranks, which reduce the gradients they have"
-                       : "MP_OPTIMIZER_OFFLOAD, which streams those it has");
+             "optimizer: MP_OPTIMIZER_GRADS_GIVEN is not for %s; leave one of them out", beside);
     }
     if (ranks > 0) {
         shard::check_sharding(options.sharding, ranks);
@@ -181,19 +186,19 @@ void check_capture(Stream& stream, const OptimizerOptions& options, const StepGu
 
 } // namespace
 
-std::unique_ptr<OpenStep> Optimizer::make_step(Stream& stream, scaler::LossScaler* scaler) {
-    if (options_.is_sharded() || norm_group_.exists()) {
-        comm::refuse_capture(stream);
-    }
-    check_capture(stream, options_, guard_, history_);
-    shard(stream);
+std::unique_ptr<OpenStep> Optimizer::make_step(scaler::LossScaler* scaler) {
     const StepOf of = {*context_, options_, groups_, parameters_,   tables_,      norm_group_,
                        guard_,    history_, layers_, layer_passes_, grad_scales_, calls_};
     return std::make_unique<OpenStep>(of, scaler, step_options());
 }
 
 void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
-    make_step(stream, scaler)->run(stream);
+    if (options_.is_sharded() || norm_group_.exists()) {
+        comm::refuse_capture(stream);
+    }
+    check_capture(stream, options_, guard_, history_);
+    shard(stream);
+    make_step(scaler)->run(stream);
 }
 
 } // namespace mp::optim

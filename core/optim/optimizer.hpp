@@ -70,8 +70,8 @@ class Optimizer {
     void shard(Stream& stream);
     // Collective where ranks share the parameters.
     void step(Stream& stream, scaler::LossScaler* scaler);
-    // The next step, to be taken at once or in parts; nothing of it is done. This outlives it. Likewise collective.
-    std::unique_ptr<OpenStep> make_step(Stream& stream, scaler::LossScaler* scaler);
+    // The next step, to be taken in parts; nothing of it is done. This outlives it.
+    std::unique_ptr<OpenStep> make_step(scaler::LossScaler* scaler);
 
   private:
     [[nodiscard]] StepOptions step_options() const;

@@ -30,16 +30,17 @@ bool is_finite(Stream& stream, const TensorRef& values) {
 // The first that is not finite: of this rank's own, or of the sums that it has. Waits.
 std::string StepReport::bad_gradient(Stream& stream) const {
     for (const int32_t i : of_.tables.enabled()) {
-        const Tensor& grad = *of_.parameters[i].grad;
+        const Tensor* const grad = of_.parameters[i].grad.get(); // null: it was given
         const bool has_sum =
             of_.parameters.sharding() != nullptr && of_.parameters.slice(i).count > 0;
         const TensorRef sum = has_sum ? of_.parameters.gradient(i).elements() : TensorRef();
-        if ((grad.has_memory() && !is_finite(stream, grad.ref())) ||
+        if ((grad != nullptr && grad->has_memory() && !is_finite(stream, grad->ref())) ||
             (sum.count > 0 && !is_finite(stream, sum))) {
             return "the gradient of '" + of_.parameters[i].name + "'";
         }
     }
-    return "a gradient of another rank";
+    return of_.parameters.sharding() != nullptr ? "a gradient of another rank"
+                                                : "a gradient that is not here any more";
 }
 
 // In the order of a step: what the layers read, the first layer first, then gradients.
@@ -74,6 +75,11 @@ void StepReport::log_skip(Stream& stream) const noexcept {
     });
 }
 
+void StepReport::begin(Stream& /*stream*/) {
+    loss_ = of_.guard.loss().value_or(std::numeric_limits<double>::quiet_NaN());
+    lr_ = of_.groups.size() > 0 ? of_.groups.hyper(0).lr : 0.0;
+}
+
 void StepReport::end(Stream& stream) {
     log_skip(stream);
     if (!history_.is_on()) {
@@ -97,10 +103,10 @@ void StepReport::add_to_history(Stream& stream) const {
     record.outcome = state.skip == 0           ? StepOutcome::taken
                      : state.found_inf != 0.0F ? StepOutcome::non_finite
                                                : StepOutcome::outlier;
-    record.loss = of_.guard.loss().value_or(std::numeric_limits<double>::quiet_NaN());
+    record.loss = loss_;
     record.loss_scale =
         of_.scaler != nullptr ? static_cast<double>(of_.scaler->read(stream).scale) : 1.0;
-    record.lr = of_.groups.size() > 0 ? of_.groups.hyper(0).lr : 0.0;
+    record.lr = lr_;
     record.grad_norm = state.grad_norm;
     record.grad_mul = state.grad_mul;
     record.grad_norm_z = state.z[0];

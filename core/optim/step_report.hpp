@@ -23,6 +23,8 @@ struct StepReported {
 class StepReport final : public StepParticipant {
   public:
     StepReport(const StepReported& of, StepHistory& history) : of_(of), history_(history) {}
+    // Remembers what may be others when it ends.
+    void begin(Stream& stream) override;
     // The step is taken: nothing here may make it fail.
     void end(Stream& stream) override;
 
@@ -33,6 +35,8 @@ class StepReport final : public StepParticipant {
     [[nodiscard]] BadTensors bad_tensors(Stream& stream) const;
 
     StepReported of_;
+    double loss_ = 0.0;
+    double lr_ = 0.0;
     StepHistory& history_;
 };
 

@@ -172,6 +172,7 @@ void StepTables::mark_unused(Stream& stream, std::span<const int32_t> parameters
 }
 
 void StepTables::zero_grad(Stream& stream) {
+    refuse_open();
     for (const Parameter& parameter : parameters_) {
         zero_gradient(stream, parameter);
     }

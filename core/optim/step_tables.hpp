@@ -26,6 +26,7 @@ class StepTables final : public StepParticipant {
     }
     // While a step is open nothing here changes, and no checkpoint is taken.
     void set_open(bool is_open) noexcept { is_open_ = is_open; }
+    [[nodiscard]] bool is_open() const noexcept { return is_open_; }
     void refuse_open() const;
     // A parameter's arrays, with its row of memory().
     [[nodiscard]] UpdateSegment segment(int32_t parameter) const;

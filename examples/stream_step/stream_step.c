@@ -57,7 +57,8 @@ int main(int argc, char** argv) {
         const double start = now();
         TRY(mp_optimizer_step_begin(optimizer, NULL, NULL));
         for (int32_t i = layers; i-- > 0;) {
-            /* cudaMemcpyAsync of the gradient to buckets[i % 2]; the next line by cudaLaunchHostFunc; then of weights[i] */
+            /* one stream copies gradients to buckets[i % 2]; another waits for its event, calls the next line by
+             * cudaLaunchHostFunc, and copies weights[i] to the GPU */
             TRY(mp_optimizer_step_params(optimizer, NULL, &i, 1, &buckets[i % 2]));
         }
         TRY(mp_optimizer_step_end(optimizer, NULL));

@@ -207,15 +207,78 @@ TEST(StepParts, WhatNeedsAllGradientsIsRefused) {
     MP_OK(begin(model));
     MP_OK(mp_optimizer_step_end(model.optimizer, nullptr));
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-    desc.flags = kGiven | MP_OPTIMIZER_OFFLOAD;
     mp_optimizer* made = nullptr;
-    MP_FAILS(mp_optimizer_create(model.context, model.recipe, &desc, &made),
-             MP_STATUS_INVALID_ARGUMENT, "MP_OPTIMIZER_GRADS_GIVEN", "OFFLOAD");
+    for (const uint32_t flag : {MP_OPTIMIZER_OFFLOAD, MP_OPTIMIZER_CHECK_FINITE}) {
+        desc.flags = kGiven | flag;
+        MP_FAILS(mp_optimizer_create(model.context, model.recipe, &desc, &made),
+                 MP_STATUS_INVALID_ARGUMENT, "MP_OPTIMIZER_GRADS_GIVEN");
+    }
+    const Model given("fp32", kPlain, kGiven);
+    MP_FAILS(mp_optimizer_set_max_grad_norm(given.optimizer, 1.0), MP_STATUS_INVALID_ARGUMENT,
+             "MP_OPTIMIZER_GRADS_GIVEN");
     run_ranks(2, [](mp_comm* comm, int32_t) {
         const Live shared("fp32", kPlain, comm, kNobody);
         MP_FAILS(mp_optimizer_step_begin(shared.optimizer, nullptr, nullptr), MP_STATUS_UNSUPPORTED,
                  "ranks");
+        const Tensor late = make_tensor(shared.context, MP_DTYPE_FP32, {8}); // it is not cut
+        MP_OK(add_param(shared.optimizer, 0, "late", late));
     });
+}
+
+// Memory that a step sets to zero serves one parameter at a time.
+TEST(StepParts, OneGradientForTwoIsZeroedOnce) {
+    const std::vector<Kind> kinds = {{64, 8, MP_DTYPE_NONE, 0}, {64, 8, MP_DTYPE_NONE, 0}};
+    for (const uint32_t flag : {0U, MP_OPTIMIZER_ZERO_GRAD}) {
+        const Model model("fp32", kinds, kGiven | flag);
+        const Tensor grad = make_tensor(model.context, MP_DTYPE_FP32, model.shape(0));
+        MP_OK(mp_optimizer_step_begin(model.optimizer, nullptr, nullptr));
+        if (flag != 0) {
+            MP_FAILS(model.params({0, 1}, {grad, grad}), MP_STATUS_INVALID_ARGUMENT, "'p1'",
+                     "MP_OPTIMIZER_ZERO_GRAD");
+            MP_OK(model.params({0}, {grad}));
+            MP_OK(model.params({1}, {grad}));
+        } else {
+            MP_OK(model.params({0, 1}, {grad, grad}));
+        }
+        MP_OK(mp_optimizer_step_end(model.optimizer, nullptr));
+    }
+}
+
+namespace {
+
+void given_step(const Model& model, double lr_meanwhile, mp_step_record& record) {
+    MP_OK(mp_optimizer_step_begin(model.optimizer, nullptr, nullptr));
+    MP_OK(mp_optimizer_set_lr(model.optimizer, 0, lr_meanwhile));
+    for (int32_t i = 0; i < model.count(); ++i) {
+        const Tensor grad = make_tensor(model.context, MP_DTYPE_FP32, model.shape(i));
+        MP_OK(model.params({i}, {grad}));
+    }
+    mp_tensor* found_inf = nullptr; // the caller's, too
+    MP_OK(mp_optimizer_get_found_inf_tensor(model.optimizer, &found_inf));
+    const float one = 1.0F;
+    MP_OK(mp_tensor_write(Tensor(found_inf), nullptr, &one, sizeof one));
+    MP_OK(mp_optimizer_step_end(model.optimizer, nullptr));
+    int32_t count = 0;
+    MP_OK(mp_optimizer_get_record_count(model.optimizer, &count));
+    MP_OK(mp_optimizer_get_record(model.optimizer, count - 1, &record));
+}
+
+} // namespace
+
+TEST(StepParts, TheHistoryHasWhatTheStepBeganWith) {
+    const Model model("fp32", kPlain, kGiven);
+    MP_OK(mp_optimizer_set_history(model.optimizer, 4, nullptr));
+    MP_OK(mp_optimizer_set_lr(model.optimizer, 0, 0.25));
+    mp_step_record record = MP_STEP_RECORD_INIT;
+    given_step(model, 0.5, record);
+    EXPECT_EQ(record.lr, 0.25);
+    const Tensor zero = make_tensor(model.context, MP_DTYPE_FP32, {1}); // no step can be taken
+    MP_OK(mp_optimizer_set_grad_scale_tensor(model.optimizer, zero));
+    given_step(model, 0.5, record);
+    EXPECT_EQ(record.lr, 0.5);
+    char name[100];
+    MP_OK(mp_optimizer_get_bad_tensor(model.optimizer, name, sizeof name, nullptr));
+    EXPECT_STREQ(name, "a gradient that is not here any more");
 }
 
 TEST(StepParts, WrongCallsAreSaidAndChangeNothing) {
@@ -243,6 +306,8 @@ TEST(StepParts, WrongCallsAreSaidAndChangeNothing) {
         {"another step", mp_optimizer_step(optimizer, nullptr, nullptr), {"step_end"}},
         {"it begins again", mp_optimizer_step_begin(optimizer, nullptr, nullptr), {"step_end"}},
         {"t is set", mp_optimizer_set_step(optimizer, nullptr, 5), {"step_end"}},
+        {"zero_grad", mp_optimizer_zero_grad(optimizer, nullptr), {"step_end"}},
+        {"an export", mp_checkpoint_export_weights(checkpoint, "never"), {"step_end"}},
         {"a mark", mp_optimizer_mark_unused(optimizer, nullptr, &one, 1), {"step_end"}},
         {"a checkpoint", mp_checkpoint_save(checkpoint, folder.c_str(), 1, 0), {"step_end"}},
     });

@@ -82,6 +82,14 @@ TEST_F(Parts, AreNotCaptured) {
     Graph graph;
     EXPECT_EQ(graph.capture(stream), cudaSuccess);
     MP_OK(mp_optimizer_step_begin(optimizer, queue, nullptr));
+    ASSERT_EQ(MP_SIMULATED(cudaStreamBeginCapture)(stream, cudaStreamCaptureModeThreadLocal),
+              cudaSuccess);
+    MP_FAILS(mp_optimizer_step_end(optimizer, queue), MP_STATUS_BAD_STATE, "a step in parts");
+    Graph other;
+    EXPECT_EQ(other.capture(stream), cudaSuccess);
+    const int32_t first = 0; // the step is open still
+    MP_FAILS(mp_optimizer_mark_unused(optimizer, queue, &first, 1), MP_STATUS_BAD_STATE,
+             "step_end");
     MP_OK(mp_optimizer_step_end(optimizer, queue));
 }
 

@@ -19,7 +19,7 @@
  * mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 4u
 /* Parameters have no gradients of their own: steps are taken in parts (step_parts.h) and are given them. Not with
- * MP_OPTIMIZER_OFFLOAD, nor for ranks. */
+ * MP_OPTIMIZER_OFFLOAD, MP_OPTIMIZER_CHECK_FINITE or max_grad_norm, nor for ranks. */
 #define MP_OPTIMIZER_GRADS_GIVEN 8u
 
 typedef struct mp_optimizer_desc {
@@ -147,7 +147,7 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale. Optimizers may share it: each
  *                       skips by its own gradients, in any order
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
- *          MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes;
+ *          MP_STATUS_BAD_STATE (it is taken in parts); MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes;
  *          MP_STATUS_WARNING, once: no parameters; an eps of 0 (elements whose gradients were all 0 become NaN); two steps with
  *          one scaler without mp_scaler_update
  * @threads B

@@ -76,7 +76,8 @@ MP_API mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* que
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] step       steps taken so far, >= 0
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_BAD_STATE (a step is open); vendor codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_step(mp_optimizer* optimizer, mp_queue* queue, int64_t step);
@@ -99,7 +100,8 @@ MP_API mp_status mp_optimizer_get_group_step(mp_optimizer* optimizer, mp_queue* 
  * @param[in] queue      NULL: the default queue
  * @param[in] group      the group's number
  * @param[in] step       >= 0
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT; vendor codes
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_BAD_STATE (a step is open); vendor codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_group_step(mp_optimizer* optimizer, mp_queue* queue,
