@@ -49,8 +49,6 @@ Collective vector_of(CollectiveKind kind, void* values, int64_t count) {
     return collective;
 }
 
-Collective collective_of(const Barrier& /*what*/) { return {}; }
-
 Collective collective_of(const MaxU32& what) {
     return vector_of(CollectiveKind::max_u32, what.values, what.count);
 }
@@ -117,7 +115,18 @@ int64_t sum_for_others(const int64_t* bytes, int32_t size, int32_t own) {
 } // namespace
 
 Collective collective_of(const AnyCollective& what) noexcept {
-    return std::visit([](const auto& one) { return collective_of(one); }, what);
+    Collective collective;
+    const auto take = [&](const auto* one) { // where `what` is of that kind
+        if (one != nullptr) {
+            collective = collective_of(*one);
+        }
+    };
+    take(std::get_if<AllToAll>(&what));
+    take(std::get_if<AllGather>(&what));
+    take(std::get_if<Broadcast>(&what));
+    take(std::get_if<MaxU32>(&what));
+    take(std::get_if<SumF32>(&what));
+    return collective; // a barrier
 }
 
 Status check_collective(const Collective& what, const Transport& transport) noexcept {

@@ -59,9 +59,9 @@ struct Layered {
     std::vector<Tensor> params;
     int32_t rank;
 
-    Layered(const char* name, mp_comm* comm, int32_t rank_, int32_t stage,
+    Layered(const char* name, mp_comm* comm, int32_t own_rank, int32_t stage,
             const mp_context_desc* on = nullptr)
-        : context(make_context_of(on)), recipe(make_recipe(context, name)), rank(rank_) {
+        : context(make_context_of(on)), recipe(make_recipe(context, name)), rank(own_rank) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
         desc.flags = MP_OPTIMIZER_ZERO_GRAD;

@@ -147,9 +147,9 @@ MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
  * @param[in] scaler     its scale is divided out and its found_inf is set; NULL: no loss scale. Optimizers may share it: each
  *                       skips by its own gradients, in any order
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (device);
- *          MP_STATUS_BAD_STATE (it is taken in parts); MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor codes;
- *          MP_STATUS_WARNING, once: no parameters; an eps of 0 (elements whose gradients were all 0 become NaN); two steps with
- *          one scaler without mp_scaler_update
+ *          MP_STATUS_BAD_STATE (it is taken in parts); MP_STATUS_UNSUPPORTED with all reasons; MP_STATUS_OUT_OF_MEMORY; vendor
+ *          codes; MP_STATUS_WARNING, once: no parameters; an eps of 0 (elements whose gradients were all 0 become NaN); two
+ *          steps with one scaler without mp_scaler_update
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_step(mp_optimizer* optimizer, mp_queue* queue, mp_scaler* scaler);
