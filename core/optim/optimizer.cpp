@@ -116,7 +116,11 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
 }
 
 void Optimizer::shard(Stream& stream) {
-    if (!options_.is_sharded() || sharding() != nullptr) {
+    if (sharding() != nullptr) {
+        check(sharding()->groups().status()); // also where this has failed on a rank
+        return;
+    }
+    if (!options_.is_sharded()) {
         return;
     }
     comm::refuse_capture(stream);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers whose parameters come and go by one call: the bits of a run without ranks, what has memory when, and wrong calls.
-#include <atomic>
-#include <cstdlib>
-
+#include "memory.hpp"
 #include "sharded_model.hpp"
 #include "training.hpp"
 #include "wrong_calls.hpp"
@@ -28,21 +26,6 @@ mp_status set_layers(mp_optimizer* optimizer, const std::vector<std::vector<int3
     return mp_optimizer_set_layer_params(optimizer, static_cast<int32_t>(layers.size()),
                                          counts.data(), indices.data(), prefetch);
 }
-
-// Gives so many times more.
-struct Allocations {
-    std::atomic<int64_t> left = INT64_MAX; // an optimizer has a thread, too
-    static void* allocate(std::size_t size, std::size_t alignment, void* payload) {
-        if (--static_cast<Allocations*>(payload)->left < 0) {
-            return nullptr;
-        }
-        return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-    }
-    static void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/,
-                        void* /*payload*/) {
-        std::free(pointer);
-    }
-};
 
 Context make_context_of(const mp_context_desc* desc) {
     mp_context_desc one = MP_CONTEXT_DESC_INIT;
@@ -298,12 +281,10 @@ TEST(LayerPasses, AGradientThatHasLeftIsNotAddedTo) {
 
 // Wherever memory ends, nothing is taken for weights that did not come; and a begin that failed may be repeated.
 TEST(LayerPasses, WhatHadNoMemoryIsBegunAgain) {
-    Allocations memory;
+    Counter memory;
     mp_context_desc desc = MP_CONTEXT_DESC_INIT;
     desc.num_threads = 1;
-    desc.allocate = Allocations::allocate;
-    desc.release = Allocations::release;
-    desc.allocator_payload = &memory;
+    memory.serve(desc);
     run_sharded(1, [&](mp_comm* comm, int32_t rank) {
         Layered model("bf16_mixed_dual", comm, rank, 3, &desc);
         MP_OK(set_layers(model.optimizer, kLayers, 3));

@@ -27,11 +27,12 @@ struct Counter {
     std::atomic<int64_t> live{0}; // bytes
     std::atomic<int64_t> peak{0}; // of them
     std::atomic<int64_t> calls{0};
+    std::atomic<int64_t> left{INT64_MAX}; // of what it gives; then nothing
     bool refuse = false;
 
     static void* allocate(std::size_t size, std::size_t alignment, void* payload) {
         auto* counter = static_cast<Counter*>(payload);
-        if (counter->refuse) {
+        if (counter->refuse || --counter->left < 0) {
             return nullptr;
         }
         const int64_t now = counter->live += static_cast<int64_t>(size);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded optimizers through the C ABI: ranks as threads give the weights of one rank, in every stage. The bits of stages,
 // plans and orders are core's and tested there.
+#include <array>
 #include <chrono>
 
+#include "memory.hpp"
 #include "sharded_model.hpp"
 
 using namespace mp_test;
@@ -244,4 +246,43 @@ TEST(Sharding, MessagesMoveWhileTheCallerComputes) {
             EXPECT_EQ(end.finished_by_thread > 0, flags == 0);
         }
     });
+}
+
+// Wherever memory ends on one rank, the cut has failed on all, or may be repeated on all.
+TEST(Sharding, ACutThatFailedOnOneRankIsNotTakenForOne) {
+    int failed = 0;
+    bool has_failed = true;
+    for (int64_t n = 0; has_failed; ++n) {
+        std::array<mp_status, 2> first{}, again{}, step{};
+        run_sharded(2, [&](mp_comm* comm, int32_t rank) {
+            Counter memory;
+            mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+            desc.num_threads = 1;
+            memory.serve(desc);
+            mp_context* made = nullptr;
+            MP_OK(mp_context_create(&desc, &made));
+            const Context context(made);
+            const Recipe recipe = make_recipe(context, "bf16_mixed_dual");
+            const mp_sharding_desc sharding = stage_desc(2);
+            const Optimizer optimizer =
+                make_optimizer_on(comm, context, recipe, nullptr, &sharding);
+            add_group(optimizer);
+            const Tensor weight = make_tensor(context, MP_DTYPE_FP32, {20000});
+            MP_OK(add_param(optimizer, 0, "w", weight));
+            memory.left = rank == 1 ? n : INT64_MAX;
+            const auto place = static_cast<std::size_t>(rank);
+            first.at(place) = mp_optimizer_shard(optimizer, nullptr);
+            memory.left = INT64_MAX;
+            again.at(place) = mp_optimizer_shard(optimizer, nullptr);
+            step.at(place) = mp_optimizer_step(optimizer, nullptr, nullptr);
+        });
+        has_failed = first[1] < MP_STATUS_OK;
+        failed += has_failed ? 1 : 0;
+        EXPECT_EQ(first[0] < MP_STATUS_OK, has_failed) << n;
+        EXPECT_EQ(again[0] < MP_STATUS_OK, again[1] < MP_STATUS_OK) << n;
+        for (std::size_t rank = 0; rank < 2; ++rank) {
+            EXPECT_EQ(step.at(rank) < MP_STATUS_OK, again.at(rank) < MP_STATUS_OK) << n;
+        }
+    }
+    EXPECT_GT(failed, 3);
 }
