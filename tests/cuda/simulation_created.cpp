@@ -5,6 +5,7 @@
 
 #include "../capi/layers.hpp"
 #include "../capi/training.hpp"
+#include "library.hpp"
 #include "simulated/api.hpp"
 
 namespace mp::test {
@@ -15,11 +16,7 @@ using namespace mp_test;
 class Created : public ::testing::Test {
   protected:
     void SetUp() override {
-        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-        desc.device_kind = MP_DEVICE_CUDA;
-        mp_context* context = nullptr;
-        MP_OK(mp_context_create(&desc, &context));
-        context_ = Context(context);
+        context_ = open_context(MP_DEVICE_CUDA);
         recipe_ = make_recipe(context_, "fp8_delayed");
         weight_ = make_tensor(context_, MP_DTYPE_FP32, {32, 32});
     }

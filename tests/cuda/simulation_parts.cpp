@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "../capi/optimizers.hpp"
+#include "library.hpp"
 #include "simulated/api.hpp"
 
 namespace mp::test {
@@ -15,11 +16,7 @@ constexpr int32_t kCount = 3;
 class Parts : public ::testing::Test {
   protected:
     void SetUp() override {
-        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-        desc.device_kind = MP_DEVICE_CUDA;
-        mp_context* context = nullptr;
-        MP_OK(mp_context_create(&desc, &context));
-        context_ = Context(context);
+        context_ = open_context(MP_DEVICE_CUDA);
         recipe_ = make_recipe(context_, "bf16_pure_sr");
     }
     Optimizer make() {
