@@ -6,17 +6,34 @@
 namespace mp::optim {
 namespace {
 
+// Null: nothing.
+void check_scale(const char* name, const Tensor* tensor) {
+    if (tensor != nullptr && tensor->scales() != nullptr && tensor->format().grid != kTensorScale) {
+        fail(Code::invalid_dtype,
+             "optimizer: '%s' has a tensor of %s; weights and gradients have one scale for the "
+             "tensor",
+             name, format_text(tensor->format()).c_str());
+    }
+}
+
+// `what`: of the parameter's.
+void check_beside(const Device& device, const char* name, const Tensor& param, const Tensor& tensor,
+                  const char* what) {
+    if (tensor.shape() != param.shape()) {
+        fail(Code::invalid_shape, "optimizer: '%s' is %s but its %s is %s; they must be equal",
+             name, param.shape().text().c_str(), what, tensor.shape().text().c_str());
+    }
+    if (&tensor.device() != &device) {
+        fail(Code::invalid_argument,
+             "optimizer: '%s' has a tensor that is not on the context's device", name);
+    }
+}
+
 void check_format(const recipe::Recipe& recipe, const LayoutOptions& layout,
                   const NewParameter& p) {
     const char* name = p.name.c_str();
     for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
-        if (tensor != nullptr && tensor->scales() != nullptr &&
-            tensor->format().grid != kTensorScale) {
-            fail(Code::invalid_dtype,
-                 "optimizer: '%s' has a tensor of %s; weights and gradients have one scale for the "
-                 "tensor",
-                 name, format_text(tensor->format()).c_str());
-        }
+        check_scale(name, tensor);
     }
     const FormatId memory = format_of(*p.param);
     if (p.is_frozen && (format_roles(memory) & kForParam) == 0) {
@@ -46,17 +63,9 @@ void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutO
     const char* name = p.name.c_str();
     check_format(recipe, layout, p);
     for (const Tensor* tensor : {p.param.get(), p.grad.get(), p.init_fp32.get()}) {
-        if (tensor == nullptr) {
-            continue;
-        }
-        if (tensor->shape() != p.param->shape()) {
-            fail(Code::invalid_shape, "optimizer: '%s' is %s but its %s is %s; they must be equal",
-                 name, p.param->shape().text().c_str(),
-                 tensor == p.grad.get() ? "grad" : "init_fp32", tensor->shape().text().c_str());
-        }
-        if (&tensor->device() != &device) {
-            fail(Code::invalid_argument,
-                 "optimizer: '%s' has a tensor that is not on the context's device", name);
+        if (tensor != nullptr) {
+            check_beside(device, name, *p.param, *tensor,
+                         tensor == p.grad.get() ? "grad" : "init_fp32");
         }
     }
     if (p.init_fp32 != nullptr && p.init_fp32->dtype() != DType::fp32) {
@@ -78,19 +87,8 @@ void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutO
 }
 
 void check_given(const Parameters& parameters, const Parameter& p, const Tensor& grad) {
-    if (grad.shape() != p.param->shape()) {
-        fail(Code::invalid_shape, "optimizer: '%s' is %s but its grad is %s; they must be equal",
-             p.name.c_str(), p.param->shape().text().c_str(), grad.shape().text().c_str());
-    }
-    if (&grad.device() != &p.param->device()) {
-        fail(Code::invalid_argument, "optimizer: the grad of '%s' is not on the context's device",
-             p.name.c_str());
-    }
-    if (grad.scales() != nullptr && grad.format().grid != kTensorScale) {
-        fail(Code::invalid_dtype,
-             "optimizer: the grad of '%s' is %s; gradients have one scale for the tensor",
-             p.name.c_str(), format_text(grad.format()).c_str());
-    }
+    check_beside(p.param->device(), p.name.c_str(), *p.param, grad, "grad");
+    check_scale(p.name.c_str(), &grad);
     if (&grad != p.grad.get()) {
         parameters.check_number(&grad, "gradient");
     }
