@@ -165,12 +165,7 @@ TEST(Context, EnvironmentSetsThreadsWhereTheDescriptorDoesNot) {
 TEST(Context, AllMemoryComesFromTheHooksAndGoesBack) {
     Counter counter;
     {
-        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-        desc.num_threads = 1;
-        counter.serve(desc);
-        mp_context* raw = nullptr;
-        MP_OK(mp_context_create(&desc, &raw));
-        const Context context(raw);
+        const Context context = make_counted_context(&counter);
         const int64_t before = counter.live;
         const Tensor tensor = make_tensor(context, MP_DTYPE_FP32, {1000, 1000});
         EXPECT_GE(counter.live - before, 4000000);

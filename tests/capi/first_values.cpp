@@ -28,14 +28,7 @@ struct Model {
 
     Model(mp_comm* comm, int32_t stage, const char* name, bool is_deferred = true,
           uint32_t flags = 0, Counter* counter = nullptr) {
-        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-        desc.num_threads = 1;
-        if (counter != nullptr) {
-            counter->serve(desc);
-        }
-        mp_context* made = nullptr;
-        EXPECT_TRUE(succeeded(mp_context_create(&desc, &made)));
-        context = Context(made);
+        context = make_counted_context(counter);
         recipe = make_recipe(context, name);
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;

@@ -27,14 +27,6 @@ mp_status set_layers(mp_optimizer* optimizer, const std::vector<std::vector<int3
                                          counts.data(), indices.data(), prefetch);
 }
 
-Context make_context_of(const mp_context_desc* desc) {
-    mp_context_desc one = MP_CONTEXT_DESC_INIT;
-    one.num_threads = 1;
-    mp_context* made = nullptr;
-    EXPECT_TRUE(succeeded(mp_context_create(desc != nullptr ? desc : &one, &made)));
-    return Context(made);
-}
-
 struct Layered {
     Context context;
     Recipe recipe;
@@ -43,8 +35,9 @@ struct Layered {
     int32_t rank;
 
     Layered(const char* name, mp_comm* comm, int32_t own_rank, int32_t stage,
-            const mp_context_desc* on = nullptr)
-        : context(make_context_of(on)), recipe(make_recipe(context, name)), rank(own_rank) {
+            Counter* memory = nullptr)
+        : context(make_counted_context(memory)), recipe(make_recipe(context, name)),
+          rank(own_rank) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
         desc.flags = MP_OPTIMIZER_ZERO_GRAD;
@@ -282,11 +275,8 @@ TEST(LayerPasses, AGradientThatHasLeftIsNotAddedTo) {
 // Wherever memory ends, nothing is taken for weights that did not come; and a begin that failed may be repeated.
 TEST(LayerPasses, WhatHadNoMemoryIsBegunAgain) {
     Counter memory;
-    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-    desc.num_threads = 1;
-    memory.serve(desc);
     run_sharded(1, [&](mp_comm* comm, int32_t rank) {
-        Layered model("bf16_mixed_dual", comm, rank, 3, &desc);
+        Layered model("bf16_mixed_dual", comm, rank, 3, &memory);
         MP_OK(set_layers(model.optimizer, kLayers, 3));
         const std::vector<std::vector<unsigned char>> expected = model.weights();
         int failed = 0;

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "mixedprec.h"
+#include "support.hpp"
 
 namespace mp_test {
 
@@ -48,11 +48,20 @@ struct Counter {
         static_cast<Counter*>(payload)->live -= static_cast<int64_t>(size);
         std::free(pointer);
     }
-    void serve(mp_context_desc& desc) {
-        desc.allocate = allocate;
-        desc.release = release;
-        desc.allocator_payload = this;
-    }
 };
+
+// Whose memory is the counter's; NULL: the library's.
+inline Context make_counted_context(Counter* counter, int32_t num_threads = 1) {
+    mp_context_desc desc = MP_CONTEXT_DESC_INIT;
+    desc.num_threads = num_threads;
+    if (counter != nullptr) {
+        desc.allocate = Counter::allocate;
+        desc.release = Counter::release;
+        desc.allocator_payload = counter;
+    }
+    mp_context* made = nullptr;
+    EXPECT_TRUE(succeeded(mp_context_create(&desc, &made)));
+    return Context(made);
+}
 
 } // namespace mp_test

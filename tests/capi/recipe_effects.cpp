@@ -81,12 +81,7 @@ class Trained {
     Trained(int32_t rank, Seen& seen) : rank_(rank), seen_(seen) {}
 
     void make(mp_comm* comm, const Text& json) {
-        mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-        desc.num_threads = 1;
-        memory_.serve(desc);
-        mp_context* raw_context = nullptr;
-        MP_OK(mp_context_create(&desc, &raw_context));
-        context_ = Context(raw_context);
+        context_ = make_counted_context(&memory_);
         mp_recipe* raw_recipe = nullptr;
         const mp_status made =
             mp_recipe_create_from_json(context_, json.c_str(), SIZE_MAX, &raw_recipe);

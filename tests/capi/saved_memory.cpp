@@ -100,11 +100,7 @@ TEST_F(SavedMemory, WorkInTheCallersMemoryTakesNoOther) {
     for (const char* name : kRecipes) {
         SCOPED_TRACE(name);
         Counter counted;
-        mp_context_desc context_desc = MP_CONTEXT_DESC_INIT;
-        counted.serve(context_desc);
-        mp_context* made = nullptr;
-        MP_OK(mp_context_create(&context_desc, &made));
-        const Context own(made);
+        const Context own = make_counted_context(&counted, 0);
         const Queue queue = make_queue(own);
         const Layer layer(own, name, 3);
         const auto tensor = [&](uint64_t seed) {

@@ -256,12 +256,7 @@ TEST(Sharding, ACutThatFailedOnOneRankIsNotTakenForOne) {
         std::array<mp_status, 2> first{}, again{}, step{};
         run_sharded(2, [&](mp_comm* comm, int32_t rank) {
             Counter memory;
-            mp_context_desc desc = MP_CONTEXT_DESC_INIT;
-            desc.num_threads = 1;
-            memory.serve(desc);
-            mp_context* made = nullptr;
-            MP_OK(mp_context_create(&desc, &made));
-            const Context context(made);
+            const Context context = make_counted_context(&memory);
             const Recipe recipe = make_recipe(context, "bf16_mixed_dual");
             const mp_sharding_desc sharding = stage_desc(2);
             const Optimizer optimizer =
