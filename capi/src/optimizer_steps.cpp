@@ -70,7 +70,7 @@ mp_status mp_optimizer_step_begin(mp_optimizer* optimizer, mp_queue* queue, mp_s
             scale = object_of(scaler, "scaler");
         }
         check_monitors(object.layers, stream);
-        auto step = object.make_step(scale.get());
+        std::unique_ptr<optim::OpenStep> step(new optim::OpenStep(object.make_step(scale.get())));
         step->begin(stream);
         object.open_step = std::move(step);
         object.open_scaler = std::move(scale);

@@ -190,10 +190,10 @@ void check_capture(Stream& stream, const OptimizerOptions& options, const StepGu
 
 } // namespace
 
-std::unique_ptr<OpenStep> Optimizer::make_step(scaler::LossScaler* scaler) {
+OpenStep Optimizer::make_step(scaler::LossScaler* scaler) {
     const StepOf of = {*context_, options_, groups_, parameters_,   tables_,      norm_group_,
                        guard_,    history_, layers_, layer_passes_, grad_scales_, calls_};
-    return std::make_unique<OpenStep>(of, scaler, step_options());
+    return OpenStep(of, scaler, step_options());
 }
 
 void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
@@ -202,7 +202,7 @@ void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     }
     check_capture(stream, options_, guard_, history_);
     shard(stream);
-    make_step(scaler)->run(stream);
+    make_step(scaler).run(stream);
 }
 
 } // namespace mp::optim

@@ -71,7 +71,7 @@ class Optimizer {
     // Collective where ranks share the parameters.
     void step(Stream& stream, scaler::LossScaler* scaler);
     // The next step, to be taken in parts; nothing of it is done. This outlives it.
-    std::unique_ptr<OpenStep> make_step(scaler::LossScaler* scaler);
+    OpenStep make_step(scaler::LossScaler* scaler);
 
   private:
     [[nodiscard]] StepOptions step_options() const;
