@@ -10,6 +10,7 @@
 #include "cuda/fp8_caps.hpp"
 #include "cuda/lt_addend.hpp"
 #include "device/gemm_scales.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::cuda {
 
@@ -17,7 +18,6 @@ namespace {
 
 constexpr int64_t kMultiple = 16; // of sizes and, in bytes, of addresses and distances
 constexpr int64_t kPart = 256;    // of scratch memory
-int64_t up(int64_t size, int64_t multiple) { return (size + multiple - 1) / multiple * multiple; }
 
 bool is_even(int64_t size) { return size % kMultiple == 0; }
 bool is_even(const void* address) { return is_aligned(address, kMultiple); }
@@ -26,7 +26,7 @@ bool is_even(const void* address) { return is_aligned(address, kMultiple); }
 
 Fp8Plan::Fp8Plan(cublasLtHandle_t handle, const GemmDesc& desc) noexcept
     : given_(desc), desc_(desc), bias_is_first_(bias_comes_first(desc)), product_(handle, desc_),
-      padded_n_(up(desc.n, kMultiple)), padded_k_(up(desc.k, kMultiple)) {
+      padded_n_(round_up(desc.n, kMultiple)), padded_k_(round_up(desc.k, kMultiple)) {
     if (bias_is_first_) {
         desc_.dtype_bias = DType::none;
         desc_.beta = 1.0F;
@@ -40,7 +40,7 @@ Fp8Plan::ScratchOffsets Fp8Plan::offsets_of(uint32_t copies) const noexcept {
     ScratchOffsets parts;
     const auto part = [&parts](bool is_needed, int64_t bytes) {
         const std::size_t at = parts.bytes;
-        parts.bytes += is_needed ? static_cast<std::size_t>(up(bytes, kPart)) : 0;
+        parts.bytes += is_needed ? static_cast<std::size_t>(round_up(bytes, kPart)) : 0;
         return at;
     };
     constexpr int64_t kFloat = sizeof(float);

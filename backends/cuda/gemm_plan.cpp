@@ -8,6 +8,7 @@
 #include "cuda/candidates.hpp"
 #include "cuda/error.hpp"
 #include "device/gemm_scales.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::cuda {
 
@@ -42,7 +43,7 @@ DType bias_of(const GemmDesc& desc) noexcept {
 }
 
 constexpr int64_t kPackedRow = 16; // elements: rows begin at multiples of 16 bytes at least
-int64_t packed_row(int64_t columns) { return (columns + kPackedRow - 1) / kPackedRow * kPackedRow; }
+int64_t packed_row(int64_t columns) { return round_up(columns, kPackedRow); }
 
 // The bias as cuBLASLt takes it.
 GemmDesc direct(GemmDesc d) {

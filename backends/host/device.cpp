@@ -13,6 +13,7 @@
 #include "host/ops/candidates.hpp"
 #include "host/resources/memory.hpp"
 #include "host/resources/openmp_neighbours.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 
@@ -32,7 +33,7 @@ template <typename Body> void share_out(ThreadPool& threads, std::size_t bytes, 
         body(std::size_t{0}, bytes);
         return;
     }
-    threads.for_each(static_cast<int64_t>((bytes + kPart - 1) / kPart), [&](int64_t i) {
+    threads.for_each(static_cast<int64_t>(divide_up(bytes, kPart)), [&](int64_t i) {
         const std::size_t begin = static_cast<std::size_t>(i) * kPart;
         body(begin, std::min(bytes, begin + kPart));
     });

@@ -4,6 +4,7 @@
 
 #include "comm/reduce_scatter.hpp"
 #include "comm/shares.hpp"
+#include "numerics/divide.hpp"
 #include "status/status.hpp"
 
 namespace mp::comm {
@@ -48,7 +49,7 @@ void check_reduce(const ReduceDesc& desc, DType result, const char* what) {
 }
 
 std::vector<int64_t> even_counts(int64_t total, int32_t ranks, int64_t align) {
-    const int64_t share = round_up((total + ranks - 1) / ranks, align);
+    const int64_t share = round_up(divide_up(total, ranks), align);
     std::vector<int64_t> counts(static_cast<std::size_t>(ranks));
     for (int64_t r = 0; r < ranks; ++r) {
         counts[static_cast<std::size_t>(r)] =

@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "numerics/divide.hpp"
+
 namespace mp::comm {
 
 inline constexpr int64_t kLine = 64; // bytes that messages are apart in a buffer
-
-[[nodiscard]] constexpr int64_t round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
 
 [[nodiscard]] inline std::vector<int64_t> sums_before(std::span<const int64_t> counts) {
     std::vector<int64_t> offsets(counts.size());

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "device/ops.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::kernels {
 
@@ -76,7 +77,5 @@ KOKKOS_INLINE_FUNCTION void for_each_in_team(const Team& team, int n, const Body
         body(i);
     }
 }
-
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 } // namespace mp::kernels

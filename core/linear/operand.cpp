@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "numerics/divide.hpp"
+
 namespace mp::linear {
 namespace {
 
@@ -12,7 +14,7 @@ constexpr std::size_t kAlignment = 256;
 std::size_t place_of_scales(const Format& format, int64_t rows, int64_t columns) {
     const std::size_t codes =
         std::max<std::size_t>(1, quant::bytes_of_codes(format, rows, columns));
-    return (codes + kAlignment - 1) / kAlignment * kAlignment;
+    return round_up(codes, kAlignment);
 }
 
 // Writes `source` in the format of `to`. Codes of another format go through fp32: one rounding from their values.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "device/ops.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::optim {
 
@@ -71,7 +72,7 @@ std::vector<bool> chunks_counted_elsewhere(const Parameters& parameters,
     std::vector<bool> chunks;
     for (const int32_t i : enabled) {
         const Parameter& p = parameters[i];
-        const int64_t count = (p.param->count() + kChunkElements - 1) / kChunkElements;
+        const int64_t count = divide_up(p.param->count(), kChunkElements);
         chunks.insert(chunks.end(), static_cast<std::size_t>(count), p.counts_elsewhere);
     }
     return chunks;

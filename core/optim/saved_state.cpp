@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/saved_state.hpp"
 
+#include "numerics/divide.hpp"
+
 namespace mp::optim {
 
 std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
@@ -34,7 +36,7 @@ std::vector<SavedTensor> saved_tensors(const StatesPlace& place) {
             const int64_t block = block_size(format);
             scale.shape = {scale_count(format, place.whole)};
             scale.start = tensor.start / block;
-            scale.count = (tensor.count + block - 1) / block;
+            scale.count = divide_up(tensor.count, block);
         }
         saved.push_back(std::move(scale));
     };

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "numerics/divide.hpp"
+
 namespace mp::optim {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr std::size_t kAlignment = 64;
 } // namespace
 
 std::size_t StagedArray::scales_at() const noexcept {
-    return (std::max(grad_bytes, param_bytes) + kAlignment - 1) / kAlignment * kAlignment;
+    return round_up(std::max(grad_bytes, param_bytes), kAlignment);
 }
 
 std::size_t StagedArray::bytes() const noexcept {

@@ -5,13 +5,13 @@
 #include <cmath>
 
 #include "device/update_supports.hpp"
+#include "numerics/divide.hpp"
 #include "runtime/select.hpp"
 
 namespace mp::optim {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 struct Role {
     const char* name;
@@ -179,11 +179,11 @@ void check_kept(const UpdateSegment& s, const char* name, numerics::RuleId rule)
 }
 
 std::size_t StepMemory::scalars_at() const noexcept {
-    return whole_lines(static_cast<std::size_t>(group_count_) * sizeof(numerics::GroupHyper));
+    return round_up(static_cast<std::size_t>(group_count_) * sizeof(numerics::GroupHyper), kLine);
 }
 std::size_t StepMemory::steps_at() const noexcept {
     return scalars_at() +
-           whole_lines(static_cast<std::size_t>(group_count_) * sizeof(numerics::GroupScalars));
+           round_up(static_cast<std::size_t>(group_count_) * sizeof(numerics::GroupScalars), kLine);
 }
 std::size_t StepMemory::steps_bytes() const noexcept {
     return static_cast<std::size_t>(group_count_) * sizeof(int64_t);

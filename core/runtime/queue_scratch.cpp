@@ -4,11 +4,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "numerics/divide.hpp"
+
 namespace mp {
 
 std::size_t ScratchPlaces::take(std::size_t bytes) {
-    const std::size_t size =
-        (std::max<std::size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
     std::size_t begin = 0;
     auto next = taken_.begin();
     while (next != taken_.end() && next->begin - begin < size) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "device/ops.hpp"
+#include "numerics/divide.hpp"
 #include "shard/greedy.hpp"
 #include "status/status.hpp"
 #include "system/fnv.hpp"
@@ -47,8 +48,6 @@ void check(const ShardOptions& options, std::span<const int64_t> counts) {
 
 using Visit = std::function<void(const ShardSlice&)>;
 
-[[nodiscard]] int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // Chunks go to the rank in whose equal run of the bucket they begin. What one rank gets of a parameter is one slice.
 void cut_flat(std::span<const int32_t> parameters, std::span<const int64_t> counts, int32_t ranks,
               const Visit& visit) {
@@ -64,8 +63,8 @@ void cut_flat(std::span<const int32_t> parameters, std::span<const int64_t> coun
         const int64_t count = counts[static_cast<std::size_t>(parameter)];
         for (int64_t start = 0; start < count;) {
             const int64_t rank = position * ranks / total;
-            const int64_t next = ceil_div((rank + 1) * total, ranks); // where the next run begins
-            const int64_t chunks = ceil_div(next - position, kChunkElements);
+            const int64_t next = divide_up((rank + 1) * total, ranks); // where the next run begins
+            const int64_t chunks = divide_up(next - position, kChunkElements);
             const int64_t here = std::min(chunks * kChunkElements, count - start);
             visit({parameter, static_cast<int32_t>(rank), start, here});
             position += here;
@@ -79,10 +78,10 @@ void cut_each(std::span<const int32_t> parameters, std::span<const int64_t> coun
               const Visit& visit) {
     for (const int32_t parameter : parameters) {
         const int64_t count = counts[static_cast<std::size_t>(parameter)];
-        const int64_t chunks = ceil_div(count, kChunkElements);
+        const int64_t chunks = divide_up(count, kChunkElements);
         for (int64_t chunk = 0; chunk < chunks;) {
             const int64_t run = chunk * ranks / chunks;
-            const int64_t next = ceil_div((run + 1) * chunks, ranks);
+            const int64_t next = divide_up((run + 1) * chunks, ranks);
             const int64_t start = chunk * kChunkElements;
             visit({parameter, static_cast<int32_t>((run + parameter) % ranks), start,
                    std::min((next - chunk) * kChunkElements, count - start)});

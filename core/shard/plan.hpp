@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "numerics/divide.hpp"
+
 namespace mp::shard {
 
 enum class ShardKind : int32_t {
@@ -21,9 +23,7 @@ enum class ShardKind : int32_t {
 
 // Sums of slices lie this far apart, so that no block of a wire's format reaches from one into the next.
 inline constexpr int64_t kSliceGap = 128;
-[[nodiscard]] constexpr int64_t with_gap(int64_t count) {
-    return (count + kSliceGap - 1) / kSliceGap * kSliceGap;
-}
+[[nodiscard]] constexpr int64_t with_gap(int64_t count) { return round_up(count, kSliceGap); }
 
 // Throws for more than there may be, so that nothing is made for them.
 void check_shard_count(int32_t ranks);

@@ -2,6 +2,7 @@
 #include "shard/weight_gather.hpp"
 
 #include "comm/wire.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::shard {
 namespace {
@@ -12,7 +13,7 @@ constexpr int64_t kAlign = 16;
 int64_t slice_bytes(const GatherTarget& target, int64_t count) {
     const int64_t codes = bytes_of(target.wire, count);
     const int64_t scale = target.full.scale_inv != nullptr ? int64_t{sizeof(float)} : 0;
-    return (codes + scale + kAlign - 1) / kAlign * kAlign;
+    return round_up(codes + scale, kAlign);
 }
 
 Format plain(DType dtype) { return comm::wire_format(dtype); }

@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 
+#include "numerics/divide.hpp"
+
 namespace mp::system {
 namespace {
 
@@ -11,7 +13,7 @@ void* allocate(std::size_t size, std::size_t alignment, void* /*payload*/) {
     if (size > SIZE_MAX - alignment) {
         return nullptr;
     }
-    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    return std::aligned_alloc(alignment, round_up(size, alignment));
 }
 
 void release(void* pointer, std::size_t /*size*/, std::size_t /*alignment*/, void* /*payload*/) {

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "host/resources/atomic_max.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 
@@ -16,8 +17,6 @@ constexpr int64_t kDepthWords = 256;
 constexpr int64_t kDirectColumns = 1024;
 constexpr int64_t kFinishedColumns = 512;
 static_assert(kFinishedColumns <= kFinishColumns);
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 std::size_t aligned(int64_t bytes) { return static_cast<std::size_t>(divide_up(bytes, 64) * 64); }
 

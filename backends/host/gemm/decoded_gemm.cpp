@@ -5,6 +5,7 @@
 #include <new>
 
 #include "host/resources/atomic_max.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 
@@ -133,7 +134,7 @@ void DecodedGemm::decode(ThreadPool& threads, const DecodedOperand& operand, con
 void DecodedGemm::finish(ThreadPool& threads, const GemmBuffers& buffers, const float* sums,
                          const float* scales_a, const float* scales_b) const noexcept {
     const GemmDesc& d = desc_;
-    const int64_t strips = (d.n + kFinishColumns - 1) / kFinishColumns;
+    const int64_t strips = divide_up(d.n, kFinishColumns);
     const auto strip = [&](int64_t i) {
         const int64_t row = i / strips;
         const int64_t column = i % strips * kFinishColumns;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "host/gemm/panels.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 
@@ -17,8 +18,6 @@ constexpr int64_t kMinColumns = 2 * kPanelColumns;
 constexpr int64_t kBlocksPerThread = 4;
 // Multiplications below which a block is not worth a thread: some ten microseconds.
 constexpr double kMinWork = 1 << 20;
-
-int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The smallest multiple of `unit` of which `parts` cover `size`.
 int64_t even_share(int64_t size, int64_t parts, int64_t unit) {

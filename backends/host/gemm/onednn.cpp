@@ -18,6 +18,7 @@
 #include "host/gemm/onednn_primitive.hpp"
 #include "host/gemm/panels.hpp"
 #include "host/resources/atomic_max.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 
@@ -30,9 +31,9 @@ struct Cut {
     int64_t last = 0;
 
     static Cut of(int64_t extent, int64_t wanted, int64_t unit) {
-        const int64_t units = (extent + unit - 1) / unit;
-        const int64_t size = std::min(extent, (units + wanted - 1) / wanted * unit);
-        const int64_t parts = (extent + size - 1) / size;
+        const int64_t units = divide_up(extent, unit);
+        const int64_t size = std::min(extent, divide_up(units, wanted) * unit);
+        const int64_t parts = divide_up(extent, size);
         return {size, parts, extent - (parts - 1) * size};
     }
 };
@@ -177,7 +178,7 @@ void OnednnGemm::finish(ThreadPool& threads, const GemmBuffers& buffers,
                         const float* sums) const noexcept {
     const GemmDesc& d = desc_;
     const PanelTable& table = active_panel_table();
-    const int64_t strips = (d.n + kFinishColumns - 1) / kFinishColumns;
+    const int64_t strips = divide_up(d.n, kFinishColumns);
     const auto strip = [&](int64_t i) {
         const int64_t batch = i / strips / d.m;
         const int64_t row = i / strips % d.m;

@@ -8,6 +8,7 @@
 #include "device/supports.hpp"
 #include "host/kernels/isa.hpp"
 #include "host/resources/resources.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 
@@ -17,8 +18,6 @@ inline constexpr const char* kName = "host";
 inline constexpr int64_t kStreamBytes = int64_t{8} << 20;
 
 inline ThreadPool& threads_of(Device& device) noexcept { return resources_of(device).threads; }
-
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Elements of the chunk that begins at `start`.
 inline int64_t chunk_length(int64_t count, int64_t start) {

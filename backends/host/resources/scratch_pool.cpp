@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "host/resources/memory.hpp"
+#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 
@@ -61,8 +62,7 @@ Status ScratchPool::take(std::size_t bytes, Lease& out) noexcept {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (!take_free(bytes, block)) {
             free_.reserve(free_.size() + lent_ + 1); // so that giving back never fails
-            const std::size_t rounded =
-                (bytes + kScratchRounding - 1) / kScratchRounding * kScratchRounding;
+            const std::size_t rounded = round_up(bytes, kScratchRounding);
             block = {allocate_host(memory_, rounded), rounded};
             if (block.data == nullptr) {
                 return Status::error(Code::out_of_memory,

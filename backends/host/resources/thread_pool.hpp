@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/backend.hpp"
+#include "numerics/divide.hpp"
 #include "status/status.hpp"
 #include "topology/topology.hpp"
 
@@ -48,7 +49,7 @@ class ThreadPool {
         if (count <= grain || threads_ == 1) {
             call(&body, 0, count, 0);
         } else {
-            const int64_t parts = (count + grain - 1) / grain;
+            const int64_t parts = divide_up(count, grain);
             run({call, &body, count, grain,
                  parts < threads_ ? static_cast<int32_t>(parts) : threads_});
         }
