@@ -10,7 +10,7 @@
 #include "cuda/fp8_caps.hpp"
 #include "cuda/lt_addend.hpp"
 #include "device/gemm_scales.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::backends::cuda {
 

@@ -8,7 +8,7 @@
 #include "cuda/candidates.hpp"
 #include "cuda/error.hpp"
 #include "device/gemm_scales.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::backends::cuda {
 

@@ -7,13 +7,13 @@
 #include <new>
 #include <utility>
 
+#include "dtype/divide.hpp"
 #include "host/gemm/candidates.hpp"
 #include "host/gemm/host_gemm.hpp"
 #include "host/kernels/isa.hpp"
 #include "host/ops/candidates.hpp"
 #include "host/resources/memory.hpp"
 #include "host/resources/openmp_neighbours.hpp"
-#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 

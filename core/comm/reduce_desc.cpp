@@ -4,7 +4,7 @@
 
 #include "comm/reduce_scatter.hpp"
 #include "comm/shares.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 #include "status/status.hpp"
 
 namespace mp::comm {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::comm {
 

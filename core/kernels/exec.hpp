@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "device/ops.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::kernels {
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::linear {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "device/ops.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::optim {
 

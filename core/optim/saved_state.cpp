@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/saved_state.hpp"
 
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::optim {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "device/update_supports.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 #include "runtime/select.hpp"
 
 namespace mp::optim {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp {
 

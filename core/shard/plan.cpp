@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "device/ops.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 #include "shard/greedy.hpp"
 #include "status/status.hpp"
 #include "system/fnv.hpp"

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::shard {
 

@@ -2,7 +2,7 @@
 #include "shard/weight_gather.hpp"
 
 #include "comm/wire.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::shard {
 namespace {

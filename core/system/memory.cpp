@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::system {
 namespace {

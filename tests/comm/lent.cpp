@@ -115,7 +115,7 @@ LentCase pieces_of(int32_t ranks) {
         for (int32_t piece = 0; piece < r % 3 * 2 + (r == 0 ? 1 : 0); ++piece) {
             made.starts.push_back(at);
             made.sizes.push_back(1 + 300 * piece + (r == 1 && piece == 1 ? comm::kSumStep + 5 : 0));
-            at = comm::round_up(at + made.sizes.back(), 128);
+            at = round_up(at + made.sizes.back(), 128);
         }
         made.counts.push_back(at - begin);
     }

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <new>
 
+#include "dtype/divide.hpp"
 #include "host/resources/atomic_max.hpp"
-#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "dtype/divide.hpp"
 #include "host/gemm/panels.hpp"
-#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 

@@ -12,13 +12,13 @@
 #include <mutex>
 #include <new>
 
+#include "dtype/divide.hpp"
 #include "host/gemm/decoded_gemm.hpp"
 #include "host/gemm/line_scales.hpp"
 #include "host/gemm/onednn_library.hpp"
 #include "host/gemm/onednn_primitive.hpp"
 #include "host/gemm/panels.hpp"
 #include "host/resources/atomic_max.hpp"
-#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 

@@ -6,9 +6,9 @@
 #include <type_traits>
 
 #include "device/supports.hpp"
+#include "dtype/divide.hpp"
 #include "host/kernels/isa.hpp"
 #include "host/resources/resources.hpp"
-#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 

@@ -5,8 +5,8 @@
 #include <exception>
 #include <utility>
 
+#include "dtype/divide.hpp"
 #include "host/resources/memory.hpp"
-#include "numerics/divide.hpp"
 
 namespace mp::backends::host {
 

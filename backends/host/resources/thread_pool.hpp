@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "device/backend.hpp"
-#include "numerics/divide.hpp"
+#include "dtype/divide.hpp"
 #include "status/status.hpp"
 #include "topology/topology.hpp"
 
