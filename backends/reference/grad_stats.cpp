@@ -59,15 +59,17 @@ void sum_chunks(const SegmentTable& table, double* sums) {
     }
 }
 
-double sum_of_chunks(double* sums, int64_t count) {
-    if (count == 0) {
+// Of the sums [first, first + leaves), of which those from `count` on are absent.
+double sum_of_chunks(const GradStatsDesc& op, int64_t count, int64_t first, int64_t leaves) {
+    if (first >= count) {
         return 0.0;
     }
-    const int64_t leaves = next_power_of_two(count);
-    for (int64_t i = count; i < leaves; ++i) {
-        sums[i] = 0.0;
+    if (leaves == 1) {
+        const bool are_placed = op.stage == StatsStage::tree && op.places != nullptr;
+        return op.chunk_sums[are_placed ? op.places[first] : first];
     }
-    return tree_sum(sums, leaves);
+    const int64_t half = leaves / 2;
+    return sum_of_chunks(op, count, first, half) + sum_of_chunks(op, count, first + half, half);
 }
 
 Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
@@ -78,7 +80,7 @@ Status run(Device& /*device*/, Queue& /*queue*/, const OpDesc& op) noexcept {
     if (stats.stage != StatsStage::chunks) {
         const int64_t count =
             stats.stage == StatsStage::all ? stats.table.chunk_count : stats.sum_count;
-        stats.state->sum_squares = sum_of_chunks(stats.chunk_sums, count);
+        stats.state->sum_squares = sum_of_chunks(stats, count, 0, next_power_of_two(count));
     }
     return {};
 }

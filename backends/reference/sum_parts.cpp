@@ -23,8 +23,8 @@ template <class Wide> Wide sum_of(const SumPartsDesc& op, int64_t i) {
     Wide stack[numerics::kSumDepth] = {};
     int32_t depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
-        stack[depth++] = static_cast<Wide>(value_of(op, op.parts[p], i));
-        for (int32_t merge = 0; merge < op.parts[p].merges && depth > 1; ++merge) {
+        stack[depth++] = static_cast<Wide>(value_of(op, op.host_parts[p], i));
+        for (int32_t merge = 0; merge < op.host_parts[p].merges && depth > 1; ++merge) {
             --depth;
             stack[depth - 1] = stack[depth - 1] + stack[depth];
         }
@@ -52,7 +52,7 @@ void sum_fixed(const SumPartsDesc& op, int64_t i) {
     uint64_t sum = 0;
     bool is_nan = false;
     for (int32_t p = 0; p < op.part_count; ++p) {
-        const SumPart& part = op.parts[p];
+        const SumPart& part = op.host_parts[p];
         const int64_t units = part.dtype == DType::int64
                                   ? numerics::detail::load_element<int64_t>(part.codes, i)
                                   : numerics::to_fixed(fixed, value_of(op, part, i));
@@ -75,7 +75,7 @@ void raise_amax(const SumPartsDesc& op, int64_t i) {
         largest = 0;
     }
     for (int32_t p = 0; p < op.part_count; ++p) {
-        const float x = value_of(op, op.parts[p], i);
+        const float x = value_of(op, op.host_parts[p], i);
         const uint32_t magnitude =
             numerics::is_nan(x) ? numerics::kFloatQuietNan
                                 : numerics::bits_from_float(x) & numerics::kFloatMagnitudeMask;

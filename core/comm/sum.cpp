@@ -9,8 +9,7 @@ void sum_parts(Stream& stream, std::span<const SumPart> parts, SumPartsDesc op) 
     op.kind = OpKind::sum_parts;
     op.host_parts = parts.data();
     op.part_count = static_cast<int32_t>(parts.size());
-    if (stream.device().is_host()) {
-        op.parts = parts.data();
+    if (stream.device().is_host() || op.part_count <= kPartsOfLaunch) {
         run_op(stream, op);
         return;
     }

@@ -61,20 +61,25 @@ template <class Exec> struct GradStatsTree {
     static constexpr int kThreads = 1024;
 
     double* sums;
+    const int32_t* places; // null: each where its number is
     int64_t count;
     numerics::OptimizerState* state;
+
+    KOKKOS_INLINE_FUNCTION double& sum(int64_t i) const {
+        return sums[places != nullptr ? places[i] : i];
+    }
 
     KOKKOS_INLINE_FUNCTION void operator()(const TeamOf<Exec>& team) const {
         for (int64_t distance = 1; distance < count; distance *= 2) {
             const int64_t stride = 2 * distance;
             for (int64_t i = team.team_rank() * stride; i + distance < count;
                  i += team.team_size() * stride) {
-                sums[i] += sums[i + distance];
+                sum(i) += sum(i + distance);
             }
             team.team_barrier();
         }
         if (team.team_rank() == 0) {
-            state->sum_squares = count > 0 ? sums[0] : 0.0;
+            state->sum_squares = count > 0 ? sum(0) : 0.0;
         }
     }
 };
@@ -87,9 +92,10 @@ template <class Exec> void grad_stats(const Exec& exec, const GradStatsDesc& op)
                       Teams::kScratch, Teams{op.table, op.chunk_sums});
     }
     if (op.stage != StatsStage::chunks) {
-        const int64_t count = op.stage == StatsStage::all ? op.table.chunk_count : op.sum_count;
+        const bool is_tree = op.stage == StatsStage::tree;
+        const int64_t count = is_tree ? op.sum_count : op.table.chunk_count;
         for_each_team(exec, "mp::grad_stats_tree", 1, Tree::kThreads, 0,
-                      Tree{op.chunk_sums, count, op.state});
+                      Tree{op.chunk_sums, is_tree ? op.places : nullptr, count, op.state});
     }
 }
 

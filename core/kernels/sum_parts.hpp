@@ -32,21 +32,37 @@ KOKKOS_FORCEINLINE_FUNCTION void for_each_value(const SumPartsDesc& op, const Su
     });
 }
 
+// The parts as a launch takes them along. Kokkos gives what is larger to the device by memory that the next launch waits for.
+struct LaunchedSum {
+    explicit LaunchedSum(const SumPartsDesc& desc) : op(desc) {
+        static_assert(sizeof(LaunchedSum) <= 400);
+        for (int32_t p = 0; desc.parts == nullptr && p < desc.part_count; ++p) {
+            few[p] = desc.host_parts[p];
+        }
+    }
+    [[nodiscard]] KOKKOS_FORCEINLINE_FUNCTION const SumPart& part(int32_t p) const {
+        return op.parts != nullptr ? op.parts[p] : few[p];
+    }
+
+    SumPartsDesc op;
+    SumPart few[kPartsOfLaunch];
+};
+
 // What the sums have in common: kEach elements of a thread.
 template <int kEach> struct PartValues {
     using Elements = Tile<kEach>;
-    SumPartsDesc op;
+    LaunchedSum sum;
 
     KOKKOS_INLINE_FUNCTION void load(const SumPart& part, const Elements& tile,
                                      float (&x)[kEach]) const {
-        for_each_value(op, part, [&](const auto& value) MP_INLINED {
+        for_each_value(sum.op, part, [&](const auto& value) MP_INLINED {
             tile.for_each([&](int j, int64_t i) MP_INLINED { x[j] = value(i); });
         });
     }
     KOKKOS_INLINE_FUNCTION void store(const Elements& tile, const double (&sums)[kEach]) const {
-        const bool is_fp32 = op.destination.dtype == DType::fp32;
+        const bool is_fp32 = sum.op.destination.dtype == DType::fp32;
         store_tile<kEach>(
-            op.destination, tile, [&](const auto& array, int j, int64_t i) MP_INLINED {
+            sum.op.destination, tile, [&](const auto& array, int j, int64_t i) MP_INLINED {
                 const float once =
                     is_fp32 ? static_cast<float>(sums[j]) : numerics::to_float_odd(sums[j]);
                 array.store(i, numerics::is_nan(once)
@@ -63,9 +79,9 @@ template <class Wide> struct SumInOrder {
 
     KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
         Wide sums[kEach] = {};
-        for (int32_t p = 0; p < values.op.part_count; ++p) {
+        for (int32_t p = 0; p < values.sum.op.part_count; ++p) {
             float x[kEach] = {};
-            values.load(values.op.parts[p], tile, x);
+            values.load(values.sum.part(p), tile, x);
             for (int j = 0; j < kEach; ++j) {
                 const auto more = static_cast<Wide>(x[j]);
                 sums[j] = p == 0 ? more : sums[j] + more;
@@ -84,12 +100,12 @@ template <class Wide> struct SumByMerges {
     PartValues<1> values;
 
     KOKKOS_INLINE_FUNCTION void operator()(int64_t i) const {
-        const SumPartsDesc& op = values.op;
+        const SumPartsDesc& op = values.sum.op;
         const Tile<1> tile{i, 1, op.count};
         Wide stack[numerics::kSumDepth];
         int32_t depth = 0;
         for (int32_t p = 0; p < op.part_count; ++p) {
-            const SumPart part = op.parts[p];
+            const SumPart part = values.sum.part(p);
             float x[1] = {};
             values.load(part, tile, x);
             stack[depth++] = static_cast<Wide>(x[0]);
@@ -109,13 +125,13 @@ struct SumFixed {
 
     [[nodiscard]] KOKKOS_INLINE_FUNCTION numerics::FixedPoint fixed_of(int64_t i) const {
         constexpr int64_t kBlock = numerics::kExactBlock;
-        const SumPartsDesc& op = values.op;
+        const SumPartsDesc& op = values.sum.op;
         const int64_t block = (op.first_element + i) / kBlock - op.first_element / kBlock;
         return numerics::fixed_point(op.block_amax[block], op.fixed_bits);
     }
 
     KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
-        const SumPartsDesc& op = values.op;
+        const SumPartsDesc& op = values.sum.op;
         numerics::FixedPoint fixed[kEach];
         uint64_t units[kEach] = {};
         bool is_nan[kEach] = {};
@@ -128,7 +144,7 @@ struct SumFixed {
             units[j] += static_cast<uint64_t>(more);
         };
         for (int32_t p = 0; p < op.part_count; ++p) {
-            const SumPart part = op.parts[p];
+            const SumPart part = values.sum.part(p);
             if (part.dtype == DType::int64) {
                 const auto* whole = static_cast<const int64_t*>(part.codes);
                 tile.for_each([&](int j, int64_t i) MP_INLINED { add(j, whole[i]); });
@@ -158,15 +174,16 @@ struct SumFixed {
 
 // One thread a block.
 struct LargestOfParts {
-    SumPartsDesc op;
+    LaunchedSum sum;
 
     KOKKOS_INLINE_FUNCTION void operator()(int64_t block) const {
         constexpr int64_t kBlock = numerics::kExactBlock;
+        const SumPartsDesc& op = sum.op;
         const int64_t begin = block * kBlock - op.first_element % kBlock;
         const int64_t end = begin + kBlock < op.count ? begin + kBlock : op.count;
         uint32_t largest = 0;
         for (int32_t p = 0; p < op.part_count; ++p) {
-            for_each_value(op, op.parts[p], [&](const auto& value) MP_INLINED {
+            for_each_value(op, sum.part(p), [&](const auto& value) MP_INLINED {
                 for (int64_t i = begin < 0 ? 0 : begin; i < end; ++i) {
                     const float x = value(i);
                     const uint32_t magnitude =
@@ -192,9 +209,9 @@ inline bool is_in_order(const SumPartsDesc& op) {
 
 template <class Wide, class Exec> void sum_wide(const Exec& exec, const SumPartsDesc& op) {
     if (is_in_order(op)) {
-        for_each_tile(exec, "mp::sum_parts", op.count, SumInOrder<Wide>{{op}});
+        for_each_tile(exec, "mp::sum_parts", op.count, SumInOrder<Wide>{{LaunchedSum(op)}});
     } else {
-        for_each(exec, "mp::sum_tree", op.count, SumByMerges<Wide>{{op}});
+        for_each(exec, "mp::sum_tree", op.count, SumByMerges<Wide>{{LaunchedSum(op)}});
     }
 }
 
@@ -206,11 +223,11 @@ template <class Exec> void sum_parts(const Exec& exec, const SumPartsDesc& op) {
     case SumMode::largest: {
         const int64_t into = op.first_element % numerics::kExactBlock;
         for_each(exec, "mp::largest_of_parts", divide_up(into + op.count, numerics::kExactBlock),
-                 LargestOfParts{op});
+                 LargestOfParts{LaunchedSum(op)});
         break;
     }
     case SumMode::fixed:
-        for_each_tile(exec, "mp::sum_fixed", op.count, SumFixed{{op}});
+        for_each_tile(exec, "mp::sum_fixed", op.count, SumFixed{{LaunchedSum(op)}});
         break;
     case SumMode::fp64:
         sum_wide<double>(exec, op);

@@ -64,7 +64,6 @@ inline bool sum(TestDevice& on, const Candidate& candidate, const SumCase& c, Su
     DeviceArray destination(on, HostArray(c.to, c.count), c.offset);
     SumPartsDesc op{};
     op.kind = OpKind::sum_parts;
-    op.parts = table.as<const SumPart>();
     op.host_parts = parts.data();
     op.part_count = static_cast<int32_t>(parts.size());
     op.mode = c.mode;
@@ -75,14 +74,27 @@ inline bool sum(TestDevice& on, const Candidate& candidate, const SumCase& c, Su
     op.first_element = c.first_element;
     op.fixed_bits = c.fixed_bits;
     op.written_first = c.written_first;
+    const auto run_with = [&](const SumPart* device_parts) {
+        op.parts = device_parts;
+        check(on.device().copy(on.queue(), blocks.data(), amax.data(),
+                               amax.size() * sizeof(uint32_t), CopyKind::host_to_device));
+        run(on, candidate, op);
+        on.sync();
+        SumResult found;
+        found.sum = destination.download().bytes;
+        found.block_amax.resize(amax.size());
+        blocks.download(found.block_amax.data());
+        return found;
+    };
     if (!supports(on, candidate, op)) {
         return false;
     }
-    run(on, candidate, op);
-    on.sync();
-    result.sum = destination.download().bytes;
-    blocks.download(amax.data());
-    result.block_amax = std::move(amax);
+    result = run_with(table.as<const SumPart>());
+    if (op.part_count <= kPartsOfLaunch) {
+        const SumResult few = run_with(nullptr);
+        EXPECT_EQ(few.sum, result.sum);
+        EXPECT_EQ(few.block_amax, result.block_amax);
+    }
     return true;
 }
 

@@ -83,7 +83,6 @@ void compare(SumPartsDesc op, const std::vector<SumPart>& parts, Input& input) {
         std::memcpy(&amax, bits.get(), 4);
     }
     op.kind = OpKind::sum_parts;
-    op.parts = parts.data();
     op.host_parts = parts.data();
     op.part_count = static_cast<int32_t>(parts.size());
     op.block_amax = before.amax.data();

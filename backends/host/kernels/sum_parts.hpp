@@ -86,7 +86,7 @@ MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int 
     alignas(64) float stack[numerics::kSumDepth][kSumTile];
     int depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
-        const SumPart& part = op.parts[p];
+        const SumPart& part = op.host_parts[p];
         int32_t merges = part.merges;
         if (merges > 0) {
             add_part(op, part, start, n, stack[depth - 1]);
@@ -114,12 +114,12 @@ MP_ISA_FUNCTION inline void sum_tile_wide(const SumPartsDesc& op, int64_t start,
     int depth = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
         alignas(64) float value[kTile];
-        widen_part(op, op.parts[p], start, n, value);
+        widen_part(op, op.host_parts[p], start, n, value);
         double* top = stack[depth++];
         for (int i = 0; i < n; ++i) {
             top[i] = static_cast<double>(value[i]);
         }
-        for (int32_t merge = 0; merge < op.parts[p].merges; ++merge) {
+        for (int32_t merge = 0; merge < op.host_parts[p].merges; ++merge) {
             --depth;
             add_tile(stack[depth - 1], stack[depth], n);
         }
@@ -140,7 +140,7 @@ MP_ISA_FUNCTION inline void sum_fixed_block(const SumPartsDesc& op, int64_t star
     uint64_t sum[numerics::kExactBlock] = {};
     bool is_nan[numerics::kExactBlock] = {};
     for (int32_t p = 0; p < op.part_count; ++p) {
-        const SumPart& part = op.parts[p];
+        const SumPart& part = op.host_parts[p];
         int64_t units[numerics::kExactBlock];
         if (part.dtype == DType::int64) {
             __builtin_memcpy(units, element_address(part.codes, part.dtype, start),
@@ -177,7 +177,7 @@ MP_ISA_FUNCTION inline void largest_of_block(const SumPartsDesc& op, int64_t sta
     uint32_t largest = 0;
     for (int32_t p = 0; p < op.part_count; ++p) {
         alignas(64) float value[kTile];
-        widen_part(op, op.parts[p], start, n, value);
+        widen_part(op, op.host_parts[p], start, n, value);
         unify_nan(value, n);
         for (int i = 0; i < n; ++i) {
             const uint32_t magnitude = numerics::bits_from_float(value[i]) & 0x7fffffffU;

@@ -5,13 +5,13 @@ namespace mp::backends::host {
 
 namespace {
 
-double tree_sum(double* sums, int64_t count) {
+template <typename SumAt> double tree_sum(int64_t count, const SumAt& sum_at) {
     for (int64_t distance = 1; distance < count; distance *= 2) {
         for (int64_t i = 0; i + distance < count; i += 2 * distance) {
-            sums[i] += sums[i + distance];
+            sum_at(i) += sum_at(i + distance);
         }
     }
-    return count > 0 ? sums[0] : 0.0;
+    return count > 0 ? sum_at(0) : 0.0;
 }
 
 void grad_stats(ThreadPool& threads, const GradStatsDesc& op) noexcept {
@@ -25,9 +25,13 @@ void grad_stats(ThreadPool& threads, const GradStatsDesc& op) noexcept {
                                            chunk_length(segment.count, chunk.start));
         });
     }
-    if (op.stage != StatsStage::chunks) {
-        op.state->sum_squares = tree_sum(
-            op.chunk_sums, op.stage == StatsStage::all ? op.table.chunk_count : op.sum_count);
+    const auto plain = [&](int64_t i) -> double& { return op.chunk_sums[i]; };
+    const auto placed = [&](int64_t i) -> double& { return op.chunk_sums[op.places[i]]; };
+    if (op.stage == StatsStage::all) {
+        op.state->sum_squares = tree_sum(op.table.chunk_count, plain);
+    } else if (op.stage == StatsStage::tree) {
+        op.state->sum_squares =
+            op.places != nullptr ? tree_sum(op.sum_count, placed) : tree_sum(op.sum_count, plain);
     }
 }
 

@@ -254,11 +254,13 @@ inline constexpr int64_t kStatsLanes = 32;
 enum class StatsStage { all, chunks, tree };
 struct GradStatsDesc : OpDesc {
     SegmentTable table;
-    double* chunk_sums = nullptr; // scratch, next power of two >= chunk_count elements
+    double* chunk_sums = nullptr; // scratch, chunk_count elements
     numerics::OptimizerState* state = nullptr;
     StatsStage stage = StatsStage::all;
-    // Of stage tree: so many sums are there; `table` is not read.
+    // Of stage tree: so many sums are there; `table` is not read. The i-th in that order is chunk_sums[places[i]]; null:
+    // chunk_sums[i].
     int64_t sum_count = 0;
+    const int32_t* places = nullptr;
 };
 
 // prepare_step(), then prepare_group() for each group.
@@ -311,9 +313,12 @@ enum class SumMode : int32_t {
 // always numerics::kFloatQuietNan's. So merges of 0, 1, 1, ... is a sum from left to right, and any tree can be written.
 // Fixed point has no order: merges are not read; a contribution above its block's amax, and every element of a block whose
 // amax is not finite, gives NaN; int64 parts and an int64 destination hold units, and in them a NaN is INT64_MIN.
+// So many parts go along with a launch: what is enqueued needs no memory of its own for them.
+inline constexpr int32_t kPartsOfLaunch = 8;
 struct SumPartsDesc : OpDesc {
+    const SumPart* host_parts = nullptr; // read when the call is made
+    // The same in device memory; null: there are kPartsOfLaunch at most, or the device is the host.
     const SumPart* parts = nullptr;
-    const SumPart* host_parts = nullptr; // the same in host memory
     int32_t part_count = 0;
     SumMode mode = SumMode::fp32;
     int64_t count = 0;

@@ -3,6 +3,7 @@
 // candidates "kokkos" are the reference's, in stream order.
 #include <memory>
 #include <stdexcept>
+#include <vector>
 
 #include "cuda/amax.cuh"
 #include "cuda/candidates.hpp"
@@ -188,9 +189,34 @@ Status launch_as_kokkos(Device& device, Queue& queue, std::function<void()> work
     }
 }
 
+// What a launch takes along. All else is read when its turn comes.
+template <class Desc> struct Launched {
+    explicit Launched(const Desc& op) : desc(op) {}
+    [[nodiscard]] Desc now() const { return desc; }
+
+    Desc desc;
+};
+template <> struct Launched<SumPartsDesc> {
+    explicit Launched(const SumPartsDesc& op) : desc(op) {
+        if (op.parts == nullptr) {
+            few.assign(op.host_parts, op.host_parts + op.part_count);
+        }
+        desc.host_parts = nullptr;
+    }
+    [[nodiscard]] SumPartsDesc now() const {
+        SumPartsDesc op = desc;
+        op.host_parts = op.parts != nullptr ? op.parts : few.data();
+        return op;
+    }
+
+    SumPartsDesc desc;
+    std::vector<SumPart> few;
+};
+
 template <class Desc>
 Status run_reference(Device& device, Queue& queue, const OpDesc& op) noexcept {
-    return launch_as_kokkos(device, queue, [desc = static_cast<const Desc&>(op)] {
+    return launch_as_kokkos(device, queue, [launched = Launched(static_cast<const Desc&>(op))] {
+        const Desc desc = launched.now();
         (void)oracle().of(desc.kind).run(*oracle().device, *oracle().queue, desc);
     });
 }
