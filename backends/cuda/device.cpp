@@ -61,6 +61,7 @@ Status CudaDevice::initialize() noexcept {
     multiprocessor_count_ = properties.multiProcessorCount;
     compute_capability_ = properties.major * 10 + properties.minor;
     memory_bytes_ = properties.totalGlobalMem;
+    has_pool_ = properties.memoryPoolsSupported != 0;
     // Kokkos, which is compiled for the first of them, would end the process.
     if (const int oldest = std::atoi(built_architectures()); compute_capability_ < oldest) {
         return Status::error(
@@ -114,18 +115,21 @@ Status CudaDevice::allocate(std::size_t bytes, void** out) noexcept {
         return {};
     }
     const ContextGuard guard(context_);
-    const cudaError_t error = cudaMalloc(out, bytes);
-    if (error == cudaErrorMemoryAllocation) {
-        (void)cudaGetLastError();
-        *out = nullptr;
-        std::size_t free_bytes = 0;
-        std::size_t total_bytes = 0;
-        (void)cudaMemGetInfo(&free_bytes, &total_bytes);
-        return Status::error(Code::out_of_memory,
-                             "cuda: device %d has no %zu bytes: %zu of %zu are free",
-                             static_cast<int>(index_), bytes, free_bytes, total_bytes);
+    return allocated(cudaMalloc(out, bytes), bytes, out);
+}
+
+Status CudaDevice::allocated(cudaError_t error, std::size_t bytes, void** out) const noexcept {
+    if (error != cudaErrorMemoryAllocation) {
+        return cuda_status(error, "allocating device memory");
     }
-    return cuda_status(error, "allocating device memory");
+    (void)cudaGetLastError();
+    *out = nullptr;
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    (void)cudaMemGetInfo(&free_bytes, &total_bytes);
+    return Status::error(Code::out_of_memory,
+                         "cuda: device %d has no %zu bytes: %zu of %zu are free",
+                         static_cast<int>(index_), bytes, free_bytes, total_bytes);
 }
 
 void CudaDevice::release(void* pointer, std::size_t /*bytes*/) noexcept {
@@ -138,6 +142,26 @@ void CudaDevice::release(void* pointer, std::size_t /*bytes*/) noexcept {
     }
 }
 
+Status CudaDevice::allocate_on(Queue& queue, std::size_t bytes, void** out) noexcept {
+    if (!has_pool_ || bytes == 0) {
+        return allocate(bytes, out);
+    }
+    *out = nullptr;
+    const ContextGuard guard(context_);
+    auto* const stream = static_cast<cudaStream_t>(queue.native());
+    return allocated(cudaMallocAsync(out, bytes, stream), bytes, out);
+}
+
+void CudaDevice::release_on(Queue& queue, void* pointer, std::size_t bytes) noexcept {
+    const ContextGuard guard(context_);
+    auto* const stream = static_cast<cudaStream_t>(queue.native());
+    if (pointer == nullptr || (has_pool_ && cudaFreeAsync(pointer, stream) == cudaSuccess)) {
+        return;
+    }
+    (void)cudaGetLastError();
+    release(pointer, bytes);
+}
+
 Status CudaDevice::create_queue(void* native, Queue** out) noexcept {
     CudaQueue* queue = nullptr;
     const Status status = CudaQueue::create(context_, native, &queue);
@@ -146,6 +170,27 @@ Status CudaDevice::create_queue(void* native, Queue** out) noexcept {
 }
 
 Status CudaDevice::create_event(Event** out) noexcept { return CudaEvent::create(context_, out); }
+
+// CUDA itself waits for copies to host memory that is not pinned.
+bool CudaDevice::copy_waits(Queue& queue, const void* destination, const void* source,
+                            std::size_t bytes, CopyKind kind) noexcept {
+    auto& cuda_queue = static_cast<CudaQueue&>(queue);
+    uint64_t number = 0;
+    if (!cuda_queue.capture(&number).ok() || number != 0) {
+        return false; // copy() refuses it
+    }
+    switch (kind) {
+    case CopyKind::host_to_device: {
+        const ContextGuard guard(context_);
+        return !pinned_.holds(source, bytes) && cuda_queue.staging().waits_for(bytes);
+    }
+    case CopyKind::device_to_host:
+        return !pinned_.holds(destination, bytes);
+    case CopyKind::device_to_device:
+        break;
+    }
+    return false;
+}
 
 Status CudaDevice::copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                         CopyKind kind) noexcept {

@@ -28,16 +28,21 @@ class CudaDevice final : public Device {
     void describe(Properties& to) const noexcept override;
     [[nodiscard]] int32_t num_threads() const noexcept override { return 1; }
 
-    // By cudaMalloc, not by a stream-ordered pool: memory here belongs to no stream, is used by any,
-    // and cudaFree waits for all work on the device, so a buffer may be given back while work on it
-    // is pending. core keeps its scratch memory and its states, so neither call is in a hot path.
+    // By cudaMalloc: memory here belongs to no stream, is used by any, and cudaFree waits for all work on the device, so a
+    // buffer may be given back while work on it is pending. core keeps its scratch memory and its states, so neither call is
+    // in a hot path.
     Status allocate(std::size_t bytes, void** out) noexcept override;
     void release(void* pointer, std::size_t bytes) noexcept override;
+    // What is in a hot path: by the device's pool where it has one. Either kind of memory is taken by both releases.
+    Status allocate_on(Queue& queue, std::size_t bytes, void** out) noexcept override;
+    void release_on(Queue& queue, void* pointer, std::size_t bytes) noexcept override;
 
     Status create_queue(void* native, Queue** out) noexcept override;
     Status create_event(Event** out) noexcept override;
     Status copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                 CopyKind kind) noexcept override;
+    bool copy_waits(Queue& queue, const void* destination, const void* source, std::size_t bytes,
+                    CopyKind kind) noexcept override;
     Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept override;
     Status pin(void* host, std::size_t bytes) noexcept override;
     void unpin(void* host, std::size_t bytes) noexcept override;
@@ -64,6 +69,7 @@ class CudaDevice final : public Device {
     explicit CudaDevice(const DeviceConfig& config) noexcept
         : index_(config.device_index), log_(config.log) {}
     Status initialize() noexcept;
+    [[nodiscard]] Status allocated(cudaError_t error, std::size_t bytes, void** out) const noexcept;
 
     int32_t index_;
     LogTable log_;
@@ -71,6 +77,7 @@ class CudaDevice final : public Device {
     int32_t multiprocessor_count_ = 0;
     int32_t compute_capability_ = 0;
     std::size_t memory_bytes_ = 0;
+    bool has_pool_ = false;
     char name_[256] = {};
     PinnedMemory pinned_;
     mutable std::mutex mutex_; // of the handle

@@ -123,6 +123,12 @@ class StreamDevice final : public comm::NcclDevice {
                            "cudaStreamWaitEvent");
     }
 
+    Status make_wait(void* stream, void* event) noexcept override {
+        return cuda_status(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream),
+                                               static_cast<cudaEvent_t>(event), 0),
+                           "cudaStreamWaitEvent");
+    }
+
     Status reached(void* event, bool* done) noexcept override {
         const cudaError_t error = cudaEventQuery(static_cast<cudaEvent_t>(event));
         *done = error == cudaSuccess;

@@ -44,13 +44,37 @@ Status StagingRing::make_ready() noexcept {
     return {};
 }
 
+// An event that was never recorded has been reached.
+bool StagingRing::is_in_use(int32_t offset) const noexcept {
+    cudaEvent_t copied = copied_[(next_ + offset) % kBuffers];
+    if (copied == nullptr || cudaEventQuery(copied) != cudaErrorNotReady) {
+        return false;
+    }
+    (void)cudaGetLastError();
+    return true;
+}
+
+bool StagingRing::waits_for(std::size_t bytes) noexcept {
+    if (bytes > kBuffers * kBufferBytes) {
+        return true;
+    }
+    const std::lock_guard lock(mutex_);
+    for (int32_t i = 0; static_cast<std::size_t>(i) * kBufferBytes < bytes; ++i) {
+        if (is_in_use(i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 Status StagingRing::copy_through_buffer(cudaStream_t stream, void* destination, const void* source,
                                         std::size_t bytes) noexcept {
     cudaEvent_t copied = copied_[next_];
     unsigned char* buffer = buffers_ + static_cast<std::size_t>(next_) * kBufferBytes;
-    // Returns at once for an event that was never recorded.
-    if (const cudaError_t error = cudaEventSynchronize(copied); error != cudaSuccess) {
-        return cuda_status(error, "waiting for an earlier copy to the device");
+    if (is_in_use(0)) {
+        if (const cudaError_t error = cudaEventSynchronize(copied); error != cudaSuccess) {
+            return cuda_status(error, "waiting for an earlier copy to the device");
+        }
     }
     std::memcpy(buffer, source, bytes);
     if (const cudaError_t error =

@@ -32,12 +32,16 @@ class StagingRing {
     // From any thread. The device's context is current.
     Status copy(cudaStream_t stream, void* destination, const void* source,
                 std::size_t bytes) noexcept;
+    // Whether copy() would wait for earlier work now.
+    bool waits_for(std::size_t bytes) noexcept;
 
   private:
     static constexpr int32_t kBuffers = 8;
     static constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 
     Status make_ready() noexcept;
+    // Whether the buffer that is next but so many may not be filled yet.
+    [[nodiscard]] bool is_in_use(int32_t offset) const noexcept;
     Status copy_through_buffer(cudaStream_t stream, void* destination, const void* source,
                                std::size_t bytes) noexcept;
 

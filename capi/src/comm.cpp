@@ -100,7 +100,7 @@ mp_status run(mp_comm* comm, mp_queue* queue, mp_comm_request** out, comm::CallO
         if (communicator.caps().device_memory) {
             options.queue = &stream.queue();
         } else {
-            check(stream.queue().sync());
+            stream.sync();
         }
     }
     auto request = std::make_shared<CommRequestObject>(object);

@@ -22,16 +22,18 @@ mp_status mp_event_create(mp_context* context, mp_event** out) {
         Event* event = nullptr;
         check(owner->stream().device().create_event(&event));
         *out = make_handle<mp_event>(
-            std::make_shared<EventObject>(EventObject{owner, std::unique_ptr<Event>(event)}));
+            std::make_shared<EventObject>(EventObject{owner, std::unique_ptr<Event>(event), {}}));
     });
 }
 
 mp_status mp_event_record(mp_event* event, mp_queue* queue) {
     return boundary([&] {
-        const EventObject& object = *object_of(event, "event");
-        Stream& stream = stream_for(queue, object);
-        if (object.event != nullptr) {
-            check(object.event->record(stream.queue()));
+        const std::shared_ptr<EventObject> object = object_of(event, "event");
+        Stream& stream = stream_for(queue, *object);
+        if (object->event != nullptr) {
+            Followed::List behind = stream.followed().open();
+            check(object->event->record(stream.queue()));
+            object->behind = std::move(behind);
         }
     });
 }
@@ -41,6 +43,7 @@ mp_status mp_queue_wait_event(mp_queue* queue, mp_event* event) {
         const EventObject& object = *object_of(event, "event");
         Stream& stream = stream_for(queue, object);
         if (object.event != nullptr) {
+            stream.followed().add(object.behind);
             check(object.event->wait_in(stream.queue()));
         }
     });
@@ -61,6 +64,9 @@ mp_status mp_event_sync(mp_event* event) {
     return boundary([&] {
         const EventObject& object = *object_of(event, "event");
         if (object.event != nullptr) {
+            for (const std::shared_ptr<Awaited>& each : object.behind) {
+                check(each->wait());
+            }
             check(object.event->sync());
         }
     });

@@ -38,6 +38,7 @@ struct QueueObject {
 struct EventObject {
     std::shared_ptr<Context> context;
     std::unique_ptr<Event> event; // goes first: the context keeps its device open
+    Followed::List behind;        // what the queue that it was recorded on follows
 };
 
 // A recipe can be changed until something has used it.

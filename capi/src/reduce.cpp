@@ -129,8 +129,21 @@ template <class Operation> class Work final : public CommWork {
         : comm_(std::move(comm)), stream_(stream.shared_from_this()), arrays_(std::move(arrays)),
           operation(*comm_->communicator, stream) {}
     [[nodiscard]] const Stream& stream() const override { return *stream_; }
-    void wait() override { operation.wait(); }
-    bool test() override { return operation.test(); }
+    // Whoever is told that it is done may read on any queue, and on the host.
+    void wait() override {
+        if (!is_enqueued_) {
+            operation.wait();
+        }
+        stream_->sync();
+    }
+    bool test() override {
+        is_enqueued_ = is_enqueued_ || operation.test();
+        if (!is_enqueued_ || !stream_->followed().open().empty()) {
+            return false;
+        }
+        stream_->sync();
+        return true;
+    }
     [[nodiscard]] bool begins_more() const override { return operation.begins_more(); }
     void begin_rest() override { operation.begin_rest(); }
     [[nodiscard]] const Arrays& arrays() const { return arrays_; }
@@ -139,6 +152,7 @@ template <class Operation> class Work final : public CommWork {
     std::shared_ptr<CommObject> comm_;
     std::shared_ptr<Stream> stream_;
     Arrays arrays_;
+    bool is_enqueued_ = false; // all that the device still has to do
 
   public:
     Operation operation; // goes first

@@ -22,6 +22,7 @@ struct PendingCollective {
     std::string site;
     std::atomic<bool> over{false};
     Status status;
+    bool is_followed = false; // by a queue
 
     // `reason`, with what was done and by whom.
     [[nodiscard]] Status named(const Status& reason) const noexcept;
@@ -132,7 +133,7 @@ CommRequest::~CommRequest() {
     }
 }
 
-Status CommRequest::wait() noexcept {
+Status CommRequest::wait(Queue* follower) noexcept {
     if (pending_ == nullptr) {
         return {};
     }
@@ -141,7 +142,12 @@ Status CommRequest::wait() noexcept {
     }
     const std::shared_ptr<PendingCollective> pending = std::move(pending_);
     pending_ = nullptr;
-    return pending->over ? pending->status : pending->communicator->wait(*pending);
+    const Status status =
+        pending->over ? pending->status : pending->communicator->wait(*pending, follower);
+    if (!pending->over) { // a follower does not wait for the end
+        pending_ = pending;
+    }
+    return status;
 }
 
 int64_t CommRequest::moved_bytes() const noexcept {
@@ -152,7 +158,7 @@ int64_t CommRequest::moved_bytes() const noexcept {
     return pending_->request != nullptr ? pending_->request->moved_bytes() : 0;
 }
 
-Status CommRequest::test(bool* done) noexcept {
+Status CommRequest::test(bool* done, Queue* follower) noexcept {
     *done = true;
     if (pending_ == nullptr) {
         return {};
@@ -161,8 +167,8 @@ Status CommRequest::test(bool* done) noexcept {
         return nested();
     }
     const Status status =
-        pending_->over ? pending_->status : pending_->communicator->test(*pending_, done);
-    if (*done) {
+        pending_->over ? pending_->status : pending_->communicator->test(*pending_, done, follower);
+    if (pending_->over) {
         pending_ = nullptr;
     }
     return status;
@@ -188,6 +194,10 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, int64_t deadlin
 }
 
 Communicator::~Communicator() {
+    while (!in_flight_.empty() && in_flight_.front()->is_followed) {
+        const std::shared_ptr<PendingCollective> first = in_flight_.front();
+        (void)wait(*first, nullptr);
+    }
     if (!in_flight_.empty()) {
         (void)fail_all(Status::error(Code::aborted,
                                      "the communicator of rank %d was destroyed with "
@@ -259,10 +269,10 @@ void Communicator::progress() noexcept {
     }
 }
 
-Status Communicator::wait(PendingCollective& pending) noexcept {
+Status Communicator::wait(PendingCollective& pending, Queue* follower) noexcept {
     for (int64_t attempt = 0;; ++attempt) {
         bool done = false;
-        const Status status = test(pending, &done);
+        const Status status = test(pending, &done, follower);
         if (done) {
             return status;
         }
@@ -271,13 +281,21 @@ Status Communicator::wait(PendingCollective& pending) noexcept {
     }
 }
 
-Status Communicator::test(PendingCollective& pending, bool* done) noexcept {
+Status Communicator::test(PendingCollective& pending, bool* done, Queue* follower) noexcept {
     const Lock lock(*this);
     progress();
+    if (!pending.over && follower != nullptr) {
+        bool follows = false;
+        const Status status = pending.request->follow(follower->native(), &follows);
+        pending.is_followed = pending.is_followed || follows;
+        if (!status.ok()) {
+            (void)fail_all(pending.named(status));
+        }
+    }
     if (!pending.over && transport_->now_ns() >= pending.deadline_ns) {
         (void)fail_all(pending.timed_out());
     }
-    *done = pending.over;
+    *done = pending.over || (follower != nullptr && pending.is_followed);
     return pending.status;
 }
 

@@ -41,10 +41,11 @@ class CommRequest {
     ~CommRequest();
 
     [[nodiscard]] bool is_open() const noexcept { return pending_ != nullptr; }
-    // Until it is done, has failed, or its deadline (counted from begin) has passed. Closes the request.
-    Status wait() noexcept;
-    // Without waiting; closes the request when it is done or has failed.
-    Status test(bool* done) noexcept;
+    // Until it is done, has failed, or its deadline (counted from begin) has passed. Closes the request. With a follower also
+    // until what that queue takes from now on comes after it, by the device's own order: then it stays open.
+    Status wait(Queue* follower = nullptr) noexcept;
+    // The same without waiting; *done: wait() would return.
+    Status test(bool* done, Queue* follower = nullptr) noexcept;
     // As TransportRequest::moved_bytes().
     [[nodiscard]] int64_t moved_bytes() const noexcept;
 
@@ -57,7 +58,8 @@ class Communicator {
   public:
     explicit Communicator(std::unique_ptr<Transport> transport,
                           int64_t deadline_ms = kDefaultDeadlineMs);
-    // Requests that are still open fail with `aborted`. Waits for no other rank.
+    // Requests that are still open fail with `aborted`. Waits for no other rank, but for what a queue follows: work that comes
+    // after it would compute with what did not arrive.
     ~Communicator();
     Communicator(const Communicator&) = delete;
     Communicator& operator=(const Communicator&) = delete;
@@ -127,8 +129,8 @@ class Communicator {
     Status open(const Collective& collective, const CallOptions& options, CommRequest* out);
     // Polls everything in flight once. Like fail_all, under the lock.
     void progress() noexcept;
-    Status wait(PendingCollective& pending) noexcept;
-    Status test(PendingCollective& pending, bool* done) noexcept;
+    Status wait(PendingCollective& pending, Queue* follower) noexcept;
+    Status test(PendingCollective& pending, bool* done, Queue* follower) noexcept;
     // By any thread: the request of a collective is gone.
     void drop(const PendingCollective& pending) noexcept;
     // Fails all in flight, and the transport; returns the first failure there was.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/gather.hpp"
 
+#include "comm/arrival.hpp"
 #include "comm/capture.hpp"
 #include "comm/shares.hpp"
 #include "status/status.hpp"
@@ -59,7 +60,7 @@ void AllGatherValues::wait() {
         fail(Code::bad_state, "all-gather: none was begun");
     }
     is_open_ = false;
-    check(request_.wait());
+    await_arrival(*stream_, comm_, request_);
     unpack_received();
 }
 
@@ -67,9 +68,8 @@ bool AllGatherValues::test() {
     if (!is_open_) {
         fail(Code::bad_state, "all-gather: none was begun");
     }
-    bool done = false;
-    is_open_ = false;
-    check(request_.test(&done));
+    is_open_ = false; // where it fails
+    const bool done = arrive(*stream_, comm_, request_) == Advance::done;
     is_open_ = !done;
     if (done) {
         unpack_received();
@@ -85,7 +85,7 @@ void AllGatherValues::unpack_received() {
                slice(destination_, offsets_[r], counts_[r]));
         at += round_up(wire_bytes(counts_[r], desc_.wire), kLine);
     }
-    stream_->sync();
+    sync_unordered(*stream_, comm_);
     buffer_.reset();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/reduce.hpp"
 
+#include "comm/arrival.hpp"
 #include "comm/capture.hpp"
 #include "comm/shares.hpp"
 #include "numerics/bits.hpp"
@@ -52,10 +53,9 @@ void AllReduce::begin_native(const ReduceDesc& desc, const ArrayRef& source) {
     native_ = std::move(buffer);
 }
 
-void AllReduce::end_native() {
-    native_->from_wire();
-    stream_->sync();
-    native_.reset();
+void AllReduce::end_native(WireBuffer& buffer) const {
+    buffer.from_wire();
+    sync_unordered(*stream_, comm_);
 }
 
 void AllReduce::begin_gather() {
@@ -64,12 +64,9 @@ void AllReduce::begin_gather() {
 
 void AllReduce::wait() {
     if (native_ != nullptr) {
-        const Status status = native_request_.wait();
-        if (!status.ok()) {
-            native_.reset();
-        }
-        check(status);
-        end_native();
+        const std::unique_ptr<WireBuffer> buffer = std::move(native_); // closed where it fails
+        await_arrival(*stream_, comm_, native_request_);
+        end_native(*buffer);
         return;
     }
     begin_rest();
@@ -86,14 +83,12 @@ void AllReduce::begin_rest() {
 
 bool AllReduce::test() {
     if (native_ != nullptr) {
-        bool done = false;
-        const Status status = native_request_.test(&done);
-        if (!status.ok()) {
-            native_.reset();
-        }
-        check(status);
+        std::unique_ptr<WireBuffer> buffer = std::move(native_);
+        const bool done = arrive(*stream_, comm_, native_request_) == Advance::done;
         if (done) {
-            end_native();
+            end_native(*buffer);
+        } else {
+            native_ = std::move(buffer);
         }
         return done;
     }

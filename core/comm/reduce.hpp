@@ -34,7 +34,7 @@ class AllReduce {
 
   private:
     void begin_native(const ReduceDesc& desc, const ArrayRef& source);
-    void end_native();
+    void end_native(WireBuffer& buffer) const;
     void begin_gather();
 
     Communicator& comm_;

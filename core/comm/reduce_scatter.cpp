@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "comm/arrival.hpp"
 #include "comm/capture.hpp"
 #include "comm/shares.hpp"
 #include "numerics/part_sum.hpp"
@@ -103,7 +104,7 @@ void ReduceScatter::begin(const ReduceDesc& desc, std::span<const ArrayRef> sour
     is_open_ = true;
 }
 
-void ReduceScatter::arrive() {
+void ReduceScatter::take_arrived() {
     if (!finds_amax_) {
         receive_->from_wire();
         has_arrived_ = true;
@@ -119,9 +120,10 @@ void ReduceScatter::arrive() {
 
 Advance ReduceScatter::poll() {
     is_open_ = false; // where it fails
-    const Advance advance = comm::step(request_);
+    const Advance advance =
+        finds_amax_ ? comm::step(request_) : comm::arrive(*stream_, comm_, request_);
     if (advance == Advance::done) {
-        arrive();
+        take_arrived();
     }
     is_open_ = true;
     return advance;
@@ -138,7 +140,7 @@ bool ReduceScatter::sum(Stream& stream, int64_t most) {
         SumPartsDesc op = sum_desc(comm_.rank(), summed_, count, slice(result_, summed_, count));
         op.written_first = desc_.written_first;
         sum_parts(stream, parts, op);
-        stream.sync();
+        sync_unordered(stream, comm_);
         summed_ += count;
     }
     is_open_ = summed_ < result_.count;
@@ -160,17 +162,18 @@ void ReduceScatter::begin_rest() {
     while (begins_more()) {
         is_open_ = false; // where it fails
         check(request_.wait());
-        arrive();
+        take_arrived();
         is_open_ = true;
     }
 }
 
 void ReduceScatter::wait() {
     check_open();
-    while (!has_arrived_) {
+    begin_rest();
+    if (!has_arrived_) {
         is_open_ = false; // where it fails
-        check(request_.wait());
-        arrive();
+        await_arrival(*stream_, comm_, request_);
+        take_arrived();
     }
     sum(*stream_, result_.count);
 }

@@ -99,7 +99,7 @@ class ReduceScatter {
     // Of the transfer in flight; where it is over, what is next begins.
     Advance poll();
     // What is next: another transfer, or the sum.
-    void arrive();
+    void take_arrived();
     [[nodiscard]] std::vector<SumPart> received_parts() const;
     // At most so many elements more; true when these were the last, and all is done.
     bool sum(Stream& stream, int64_t most);

@@ -20,7 +20,7 @@ class WireBuffer {
 
     [[nodiscard]] char* device() const noexcept { return device_; }
     [[nodiscard]] char* wire() noexcept { return is_staged_ ? staged_.data() : device_; }
-    void to_wire();   // waits
+    void to_wire();   // waits, but where messages are ordered by the device
     void from_wire(); // enqueues
 
   private:
@@ -28,6 +28,7 @@ class WireBuffer {
     std::unique_ptr<Scratch> own_;
     char* device_ = nullptr;
     int64_t bytes_ = 0;
+    bool is_ordered_ = false;
     bool is_staged_ = false;
     std::vector<char> staged_;
 };

@@ -85,10 +85,10 @@ void Context::give_back(const Deleter& deleter, const Device& device) noexcept {
         } catch (const std::bad_alloc&) {
             for (const auto& other : streams_) { // as device memory does that is freed
                 if (const auto stream = other.lock(); stream != nullptr) {
-                    (void)stream->queue().sync();
+                    stream->finish();
                 }
             }
-            (void)own_->queue().sync();
+            own_->finish();
             users.clear();
         }
     }

@@ -17,7 +17,7 @@ void run(const Deleter& deleter) noexcept {
 }
 
 // What failed there cannot use the memory any more.
-void wait_for(Stream& stream) noexcept { (void)stream.queue().sync(); }
+void wait_for(const Stream& stream) noexcept { stream.finish(); }
 
 } // namespace
 

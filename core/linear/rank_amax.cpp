@@ -53,7 +53,9 @@ void RankAmaxes::copy_states(Stream& stream, CopyKind kind) {
         stream.copy(is_read ? near : device, is_read ? device : near,
                     kOperands * sizeof(DelayedState), kind);
     }
-    stream.sync();
+    if (is_read && !layers_.empty()) {
+        stream.sync();
+    }
 }
 
 void RankAmaxes::read(Stream& stream) {

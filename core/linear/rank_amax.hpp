@@ -27,7 +27,7 @@ class RankAmaxes {
     void read(Stream& stream);
     // For the exchange: as many on every rank, always; each is to become the largest of all ranks.
     [[nodiscard]] std::span<uint32_t> bits() noexcept { return bits_; }
-    // The bits become this step's amaxes, before the layers' end_step. Takes no memory; waits.
+    // The bits become this step's amaxes, before the layers' end_step. Takes no memory.
     void write(Stream& stream);
 
   private:

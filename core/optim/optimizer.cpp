@@ -56,6 +56,12 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& rec
       tables_(context_, groups_, parameters_, options.offload, options.seed),
       layer_passes_(parameters_), grad_scales_(parameters_), calls_(parameters_) {}
 
+Optimizer::~Optimizer() {
+    if (parameters_.sharding() != nullptr) {
+        parameters_.sharding()->settle();
+    }
+}
+
 int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& parameter) {
     groups_.check(group, false);
     const auto check_number = [&](const Tensor* number, const char* name) {

@@ -22,7 +22,8 @@ class Optimizer {
               const OptimizerOptions& options);
     Optimizer(const Optimizer&) = delete; // its parts know each other
     Optimizer& operator=(const Optimizer&) = delete;
-    ~Optimizer() = default;
+    // What is behind other ranks has their deadline; to give device memory back would wait without one.
+    ~Optimizer();
 
     [[nodiscard]] const OptimizerOptions& options() const noexcept { return options_; }
     [[nodiscard]] ParamGroups& groups() noexcept { return groups_; }

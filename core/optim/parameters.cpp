@@ -111,8 +111,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
         Parameter& added = list_.back();
         if (was_deferred && added.grad != nullptr &&
             added.layout.grad.lifetime == Lifetime::in_use) {
-            stream.sync(); // it was just zeroed
-            added.grad->drop_memory();
+            added.grad->drop_memory(stream);
         }
         claim(memory_, *added.param, "weight", added);
         if (added.grad != nullptr) {
@@ -126,7 +125,7 @@ int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& rec
         names_.erase(source.name);
         list_.pop_back();
         if (was_deferred) {
-            source.param->drop_memory();
+            source.param->drop_memory(stream);
             source.param->set_deferred(true);
         }
         throw;

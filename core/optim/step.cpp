@@ -18,7 +18,7 @@ void SegmentWork::apply(Stream& stream, const StepMemory& memory, const StepOpti
 
 namespace {
 
-void measure(Stream& stream, const Step& step, const StepRanks& ranks) {
+void measure(Stream& stream, const Step& step, StepRanks& ranks) {
     for (StepParticipant* const participant : step.participants) {
         participant->begin(stream);
     }
@@ -33,6 +33,8 @@ void measure(Stream& stream, const Step& step, const StepRanks& ranks) {
     if (needs_stats(step.options, step.scaler)) {
         step.gradients.grad_stats(stream, step.memory.state(), ranks.exchange());
     }
+    check(
+        stream.followed().settle()); // what other ranks had to send has come, or this one declines
 }
 
 } // namespace

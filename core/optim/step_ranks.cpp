@@ -13,19 +13,26 @@ StepRanks::StepRanks(shard::Sharding* sharding, const NormGroup& others,
     if (others_ != nullptr) {
         elsewhere_ = chunks_counted_elsewhere(parameters, enabled_);
     }
-    if (sharding_ != nullptr || others_ != nullptr) {
-        exchange_ = [this](const std::vector<double>& own) { return sums(own); };
-    }
 }
 
 std::vector<double> StepRanks::sums(const std::vector<double>& own) {
     is_summed_ = true;
-    std::vector<double> all = sharding_ != nullptr ? sharding_->all_sums(own, enabled_) : own;
+    std::vector<double> all = shares_sums() ? sharding_->all_sums(own, enabled_) : own;
     if (others_ == nullptr) {
         return all;
     }
     is_measured_ = true;
     return others_->sums(all, elsewhere_, guard_);
+}
+
+std::optional<ChunkSumExchange::Placed> StepRanks::sums_on_device(Stream& stream,
+                                                                  const double* own) {
+    if (!shares_sums() || others_ != nullptr) {
+        return {};
+    }
+    std::optional<Placed> placed = sharding_->all_sums_on_device(stream, own, enabled_);
+    is_summed_ = placed.has_value();
+    return placed;
 }
 
 void StepRanks::reduce(Stream& stream) {
@@ -43,7 +50,7 @@ void StepRanks::give_up(const Status& own, bool measures) {
         return;
     }
     // What fails here fails in reach(), too, or was said before.
-    if (sharding_ != nullptr && !is_summed_) {
+    if (shares_sums() && !is_summed_) {
         (void)guarded("sums", [&]() -> Status {
             (void)sharding_->all_sums({}, {});
             return {};

@@ -12,21 +12,18 @@
 
 namespace mp::optim {
 
-class StepRanks {
+class StepRanks final : private ChunkSumExchange {
   public:
     StepRanks() = default; // this rank is alone
     // `sharding`: null, nobody shares. `enabled`: the parameters that take part. `guard`: StepGuard::hash(). All of it outlives
     // this.
     StepRanks(shard::Sharding* sharding, const NormGroup& others, const Parameters& parameters,
               std::vector<int32_t> enabled, uint64_t guard);
-    StepRanks(const StepRanks&) = delete;
-    StepRanks& operator=(const StepRanks&) = delete;
-
     [[nodiscard]] bool must_agree() const noexcept { return sharding_ != nullptr; }
     void reduce(Stream& stream);
     // How the sums of squares become those of all ranks; null: they are.
-    [[nodiscard]] const ChunkSumExchange* exchange() const noexcept {
-        return exchange_ ? &exchange_ : nullptr;
+    [[nodiscard]] ChunkSumExchange* exchange() noexcept {
+        return shares_sums() || others_ != nullptr ? this : nullptr;
     }
     // This rank cannot go on: gives the others what they wait for before they hear it. `measures`: that of this step too.
     void give_up(const Status& own, bool measures);
@@ -35,14 +32,18 @@ class StepRanks {
     void publish(Stream& stream);
 
   private:
-    [[nodiscard]] std::vector<double> sums(const std::vector<double>& own);
+    // Not in stage 0, where every rank has all sums of gradients.
+    [[nodiscard]] bool shares_sums() const noexcept {
+        return sharding_ != nullptr && sharding_->stage() != 0;
+    }
+    std::vector<double> sums(const std::vector<double>& own) override;
+    std::optional<Placed> sums_on_device(Stream& stream, const double* own) override;
 
     shard::Sharding* sharding_ = nullptr;
     const NormGroup* others_ = nullptr;
     std::vector<int32_t> enabled_;
     std::vector<bool> elsewhere_; // by chunk
     uint64_t guard_ = 0;
-    ChunkSumExchange exchange_;
     bool is_summed_ = false;   // the ranks that share the parameters have this one's sums,
     bool is_measured_ = false; // those with other parameters its sum
 };

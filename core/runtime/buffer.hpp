@@ -31,6 +31,20 @@ class Buffer {
         return buffer;
     }
 
+    // In the order of a queue: see Device::allocate_on().
+    Buffer(std::shared_ptr<Device> device, Queue& queue, std::size_t bytes)
+        : device_(std::move(device)), bytes_(bytes) {
+        if (bytes_ > 0) {
+            check(device_->allocate_on(queue, bytes_, &data_));
+        }
+    }
+    // Of whichever kind; there is nothing left.
+    void release_on(Queue& queue) noexcept {
+        if (data_ != nullptr) {
+            device_->release_on(queue, std::exchange(data_, nullptr), std::exchange(bytes_, 0));
+        }
+    }
+
     Buffer(Buffer&& other) noexcept { swap(other); }
     Buffer& operator=(Buffer&& other) noexcept {
         swap(other);

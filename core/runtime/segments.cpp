@@ -2,7 +2,6 @@
 #include "runtime/segments.hpp"
 
 #include <algorithm>
-#include <bit>
 
 #include "runtime/select.hpp"
 
@@ -35,7 +34,7 @@ SegmentPlan::SegmentPlan(Stream& stream, std::vector<UpdateSegment> segments)
     chunk_count_ = static_cast<int64_t>(chunks.size());
     segments_ = upload(stream, host_segments_);
     chunks_ = upload(stream, chunks);
-    sums_ = stream.allocate(std::bit_ceil(chunks.size()) * sizeof(double));
+    sums_ = stream.allocate(chunks.size() * sizeof(double));
     if (std::any_of(host_segments_.begin(), host_segments_.end(),
                     [](const UpdateSegment& s) { return s.has_scaled_states(); })) {
         scaling_ = stream.allocate(host_segments_.size() * sizeof(UpdateScaling));
@@ -53,7 +52,7 @@ SegmentTable SegmentPlan::table() const noexcept {
 }
 
 void SegmentPlan::grad_stats(Stream& stream, numerics::OptimizerState* state,
-                             const ChunkSumExchange* exchange) const {
+                             ChunkSumExchange* exchange) const {
     GradStatsDesc op{};
     op.kind = OpKind::grad_stats;
     op.table = table();
@@ -67,21 +66,28 @@ void SegmentPlan::grad_stats(Stream& stream, numerics::OptimizerState* state,
 }
 
 void SegmentPlan::sum_all_ranks(Stream& stream, GradStatsDesc op,
-                                const ChunkSumExchange& exchange) const {
+                                ChunkSumExchange& exchange) const {
     op.stage = StatsStage::chunks;
     run_op(stream, op);
+    op.stage = StatsStage::tree;
+    if (const auto placed = exchange.sums_on_device(stream, op.chunk_sums); placed.has_value()) {
+        op.chunk_sums = static_cast<double*>(placed->sums->data());
+        op.places = placed->places;
+        op.sum_count = placed->count;
+        run_op(stream, op);
+        return;
+    }
     std::vector<double> own(static_cast<std::size_t>(chunk_count_));
     if (!own.empty()) {
         stream.copy(own.data(), op.chunk_sums, own.size() * sizeof(double),
                     CopyKind::device_to_host);
     }
     stream.sync();
-    const std::vector<double> all = exchange(own);
-    const Scratch sums(stream, std::bit_ceil(all.size()) * sizeof(double));
+    const std::vector<double> all = exchange.sums(own);
+    const Scratch sums(stream, all.size() * sizeof(double));
     if (!all.empty()) {
         stream.copy(sums.data(), all.data(), all.size() * sizeof(double), CopyKind::host_to_device);
     }
-    op.stage = StatsStage::tree;
     op.chunk_sums = static_cast<double*>(sums.data());
     op.sum_count = static_cast<int64_t>(all.size());
     run_op(stream, op);

@@ -2,7 +2,8 @@
 // SegmentPlan: the arrays of one multi-tensor launch, cut into chunks, in device memory.
 #pragma once
 
-#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -11,9 +12,28 @@
 
 namespace mp {
 
-// Given the sums of squares of this rank's chunks, those of all ranks' chunks, in the order of one rank that holds
-// everything.
-using ChunkSumExchange = std::function<std::vector<double>(const std::vector<double>& own)>;
+// How the sums of squares of this rank's chunks become those of all ranks' chunks.
+class ChunkSumExchange {
+  public:
+    ChunkSumExchange() = default;
+    ChunkSumExchange(const ChunkSumExchange&) = delete;
+    ChunkSumExchange& operator=(const ChunkSumExchange&) = delete;
+
+    // As they came from the ranks, and where each is in the order of one rank that holds everything.
+    struct Placed {
+        std::unique_ptr<Scratch> sums;
+        const int32_t* places = nullptr; // on the device; stays until the next exchange
+        int64_t count = 0;
+    };
+
+    // In the order of one rank that holds everything.
+    virtual std::vector<double> sums(const std::vector<double>& own) = 0;
+    // Without the host, of sums on the stream's device; nothing where only the host can do it.
+    virtual std::optional<Placed> sums_on_device(Stream& stream, const double* own) = 0;
+
+  protected:
+    ~ChunkSumExchange() = default;
+};
 
 class SegmentPlan {
   public:
@@ -26,12 +46,12 @@ class SegmentPlan {
     // Scratch of a step, one a segment; null where no segment has scaled states.
     [[nodiscard]] UpdateScaling* scaling() const noexcept { return scaling_.as<UpdateScaling>(); }
 
-    // Sum of squares of all gradients into state->sum_squares. With an exchange it waits.
+    // Sum of squares of all gradients into state->sum_squares. With an exchange by the host it waits.
     void grad_stats(Stream& stream, numerics::OptimizerState* state,
-                    const ChunkSumExchange* exchange = nullptr) const;
+                    ChunkSumExchange* exchange = nullptr) const;
 
   private:
-    void sum_all_ranks(Stream& stream, GradStatsDesc op, const ChunkSumExchange& exchange) const;
+    void sum_all_ranks(Stream& stream, GradStatsDesc op, ChunkSumExchange& exchange) const;
 
     std::vector<UpdateSegment> host_segments_;
     int64_t chunk_count_ = 0;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "device/backend.hpp"
+#include "runtime/followed.hpp"
 #include "runtime/memory_watch.hpp"
 #include "runtime/queue_scratch.hpp"
 
@@ -33,13 +34,29 @@ class Stream : public std::enable_shared_from_this<Stream> {
   public:
     // `native` null: a stream of our own.
     Stream(std::shared_ptr<Device> device, void* native);
+    ~Stream() { (void)followed_->settle(); }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
 
     [[nodiscard]] Device& device() const noexcept { return *device_; }
     [[nodiscard]] const std::shared_ptr<Device>& shared_device() const noexcept { return device_; }
     [[nodiscard]] Queue& queue() const noexcept { return *queue_; }
-    void sync() const { check(queue_->sync()); }
+    // First for what the stream follows, by the deadline of each: a rank that never comes fails here, and hangs nobody.
+    void sync() const {
+        check(followed_->settle());
+        check(queue_->sync());
+    }
+    // The same where nobody can be told what has failed.
+    void finish() const noexcept {
+        (void)followed_->settle();
+        (void)queue_->sync();
+    }
+    [[nodiscard]] Followed& followed() const noexcept { return *followed_; }
 
     void copy(void* destination, const void* source, std::size_t bytes, CopyKind kind) const {
+        if (followed_->exists() && device_->copy_waits(*queue_, destination, source, bytes, kind)) {
+            check(followed_->settle()); // the work may be behind other ranks
+        }
         check(device_->copy(*queue_, destination, source, bytes, kind));
         note_write(destination, bytes, is_captured());
     }
@@ -65,6 +82,14 @@ class Stream : public std::enable_shared_from_this<Stream> {
         return {device_, bytes};
     }
 
+    // The same for what comes and goes in the order of this stream's work: Buffer::release_on() gives it back.
+    [[nodiscard]] Buffer allocate_ordered(std::size_t bytes) const {
+        if (bytes > 0) {
+            refuse_capture("memory has to be allocated");
+        }
+        return {device_, *queue_, bytes};
+    }
+
     // Scratch memory comes from here from now on, and fails where it does not suffice; null: from the device. Waits.
     void set_workspace(void* memory, std::size_t bytes) {
         sync(); // work may still use the old one
@@ -83,6 +108,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::shared_ptr<Device> device_;
     std::unique_ptr<QueueScratch> scratch_; // outlives the queue, which waits for work that uses it
     std::unique_ptr<Queue> queue_;
+    std::unique_ptr<Followed> followed_;
 };
 
 } // namespace mp

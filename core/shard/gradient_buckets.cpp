@@ -230,13 +230,10 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
 }
 
 void GradientBuckets::give_back(Stream& stream, const ShardBucket& plan) {
-    if (form_.drops_gradients) {
-        stream.sync();
-    }
     for (const int32_t parameter : plan.parameters) {
         Tensor& gradient = *gradients_[static_cast<std::size_t>(parameter)];
         if (form_.drops_gradients) {
-            gradient.drop_memory();
+            gradient.drop_memory(stream);
         } else if (form_.zeroes_gradients || own_slots() > 1) {
             zero(stream, gradient.data(), static_cast<int64_t>(gradient.bytes()));
         }
@@ -344,10 +341,14 @@ void GradientBuckets::finish(Stream& stream) {
         }
         send(stream, index);
     }
+    land(stream);
+    scales_.write(stream);
+}
+
+void GradientBuckets::land(Stream& stream) {
     while (!in_flight_.empty()) {
         land_first(stream);
     }
-    scales_.write(stream);
 }
 
 void GradientBuckets::start_over() noexcept {

@@ -58,6 +58,8 @@ class GradientBuckets {
     comm::Advance step(Stream& stream);
     // What is not on its way yet is sent, and all is waited for. Throws where slots are missing.
     void finish(Stream& stream);
+    // All that is in flight.
+    void land(Stream& stream);
     // The sums have been used. After a failure: what is under way is given up, and nobody reads the gradients any more.
     void start_over() noexcept;
 

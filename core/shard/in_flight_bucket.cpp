@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shard/in_flight_bucket.hpp"
 
+#include "comm/arrival.hpp"
 #include "comm/shares.hpp"
 
 namespace mp::shard {
@@ -158,7 +159,7 @@ void InFlightBucket::finish(Stream& stream) {
         op.count = load_.sums.count;
         op.destination = load_.sums;
         comm::sum_parts(stream, parts, op);
-        stream.sync();
+        comm::sync_unordered(stream, comm_);
     }
     phase_ = Phase::done;
 }

@@ -226,6 +226,10 @@ void ShardedWeights::publish_buckets(Stream& stream) {
             finish_first(stream);
         }
     }
+    land(stream);
+}
+
+void ShardedWeights::land(Stream& stream) {
     while (!gathers_.empty()) {
         finish_first(stream);
     }
@@ -248,9 +252,8 @@ void ShardedWeights::begin_gather(Stream& stream, std::span<const int32_t> param
             send(stream, absent);
         }
     } catch (...) {
-        (void)stream.queue().sync(); // it was just zeroed
         for (const int32_t parameter : absent) {
-            tensor_of(parameter).drop_memory();
+            tensor_of(parameter).drop_memory(stream);
         }
         throw;
     }
@@ -258,9 +261,8 @@ void ShardedWeights::begin_gather(Stream& stream, std::span<const int32_t> param
 
 void ShardedWeights::release(Stream& stream, std::span<const int32_t> parameters) {
     wait_gather(stream, parameters); // nobody gives back what is still arriving
-    stream.sync();
     for (const int32_t parameter : parameters) {
-        tensors_[static_cast<std::size_t>(parameter)].param->drop_memory();
+        tensors_[static_cast<std::size_t>(parameter)].param->drop_memory(stream);
     }
 }
 

@@ -53,7 +53,9 @@ class ShardedWeights {
     void begin_gather(Stream& stream, std::span<const int32_t> parameters);
     void wait_gather(Stream& stream, std::span<const int32_t> parameters);
     void release(Stream& stream, std::span<const int32_t> parameters);
-    // One short step of the first gather under way.
+    // All gathers that are under way end.
+    void land(Stream& stream);
+    // One short step of the first one.
     comm::Advance step(Stream& stream);
 
   private:

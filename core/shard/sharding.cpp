@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "comm/arrival.hpp"
 #include "comm/capture.hpp"
 #include "tensor/content_hash.hpp"
 
@@ -26,6 +27,15 @@ std::vector<int32_t> kinds_of(const std::vector<ShardedTensor>& tensors) {
         kinds.push_back(bucket_kind(tensor.wire));
     }
     return kinds;
+}
+
+std::vector<bool> trained_of(const std::vector<ShardedTensor>& tensors) {
+    std::vector<bool> trained;
+    trained.reserve(tensors.size());
+    for (const ShardedTensor& tensor : tensors) {
+        trained.push_back(!tensor.is_frozen());
+    }
+    return trained;
 }
 
 bool shares_scales(const std::vector<ShardedTensor>& tensors) {
@@ -128,7 +138,7 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
               comm::traits(options.order).is_fixed || shares_scales(tensors_)),
       plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_),
             kinds_of(tensors_)),
-      progress_(groups_) {
+      chunk_sums_(groups_.shards(), plan_, trained_of(tensors_)), progress_(groups_) {
     const bool lends = agree(stream, groups_, plan_, tensors_, definition);
     or_abort(groups_, [&] {
         Stream* own = progress_.open_stream(*context, stream);
@@ -147,7 +157,7 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                                                               Shape{{tensor.param->count()}, 1}));
             }
             if (options_.stage >= 2 && !tensor.is_frozen()) {
-                tensor.grad->drop_memory();
+                tensor.grad->drop_memory(stream);
             }
         }
         progress_.start(stream, options_.progress_thread,
@@ -169,9 +179,21 @@ void Sharding::move_on(Stream& stream) {
     }
 }
 
-void Sharding::check_alive(const Stream& stream) const {
+void Sharding::use(Stream& stream) {
     check(groups_.status());
     comm::refuse_capture(stream);
+    change_to(stream);
+}
+
+// What the device orders it orders by queue: a caller that takes another one waits for what the last one has.
+void Sharding::change_to(Stream& stream) {
+    const std::shared_ptr<Stream> last = last_stream_.lock();
+    if (last != nullptr && last.get() != &stream && comm::is_ordered(*last, groups_.all())) {
+        buckets_->land(*last);
+        weights_->land(*last);
+        last->sync();
+    }
+    last_stream_ = stream.weak_from_this();
 }
 
 void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
@@ -180,14 +202,14 @@ void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
 
 void Sharding::grad_ready(Stream& stream, int32_t parameter) {
     const auto lock = progress_.lock();
-    check_alive(stream);
+    use(stream);
     buckets_->ready(stream, parameter);
     move_on(stream);
 }
 
 void Sharding::end_microbatch(Stream& stream) {
     const auto lock = progress_.lock();
-    check_alive(stream);
+    use(stream);
     buckets_->end_slot(stream);
     move_on(stream);
 }
@@ -230,7 +252,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
 
 void Sharding::reduce(Stream& stream) {
     const auto lock = progress_.lock();
-    check_alive(stream);
+    use(stream);
     const auto body = [&] {
         buckets_->finish(stream);
         if (options_.stage != 0) {
@@ -258,14 +280,21 @@ void Sharding::reduce(Stream& stream) {
 
 void Sharding::publish(Stream& stream) {
     const auto lock = progress_.lock();
+    change_to(stream);
     buckets_->start_over();
     weights_->publish(stream);
+}
+
+void Sharding::settle() const noexcept {
+    if (const std::shared_ptr<Stream> last = last_stream_.lock(); last != nullptr) {
+        (void)last->followed().settle();
+    }
 }
 
 void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
         const auto lock = progress_.lock();
-        check_alive(stream);
+        use(stream);
         weights_->begin_gather(stream, parameters);
     }
 }
@@ -277,7 +306,7 @@ void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) 
     }
     if (options_.stage == 3) {
         const auto lock = progress_.lock();
-        check_alive(stream);
+        use(stream);
         weights_->wait_gather(stream, parameters);
     }
 }
@@ -286,61 +315,22 @@ void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
         const auto lock = progress_.lock();
         comm::refuse_capture(stream);
+        change_to(stream);
         weights_->release(stream, parameters);
     }
 }
 
-// Every rank knows how many sums each other one of its group has, and where they belong. Other groups have the same. What is
-// trained has its place in the message, counted or not: ranks that count other parameters hear it in the agreement.
 std::vector<double> Sharding::all_sums(std::span<const double> own,
                                        std::span<const int32_t> parameters) const {
-    if (options_.stage == 0) {
-        return {own.begin(), own.end()};
-    }
-    constexpr int64_t kNowhere = -1;
-    std::vector<std::vector<int64_t>> places(static_cast<std::size_t>(groups_.shard_ranks()));
-    int64_t total = 0;
-    for (int32_t parameter = 0; parameter < static_cast<int32_t>(tensors_.size()); ++parameter) {
-        if (tensors_[static_cast<std::size_t>(parameter)].is_frozen()) {
-            continue;
-        }
-        const bool counts = std::binary_search(parameters.begin(), parameters.end(), parameter);
-        for (const ShardSlice& slice : plan_.slices_of(parameter)) {
-            for (int64_t start = 0; start < slice.count; start += kChunkElements) {
-                places[static_cast<std::size_t>(slice.rank)].push_back(counts ? total++ : kNowhere);
-            }
-        }
-    }
-    std::vector<int64_t> bytes;
-    std::vector<int64_t> offsets = {0};
-    for (const std::vector<int64_t>& of_rank : places) {
-        bytes.push_back(static_cast<int64_t>(of_rank.size() * sizeof(double)));
-        offsets.push_back(offsets.back() + bytes.back());
-    }
-    std::vector<double> sent;
-    std::size_t next = 0;
-    for (const int64_t place : places[static_cast<std::size_t>(groups_.shards().rank())]) {
-        sent.push_back(place != kNowhere ? own[next++] : 0.0);
-    }
-    std::vector<double> by_rank(static_cast<std::size_t>(offsets.back()) / sizeof(double));
-    comm::CallOptions options;
-    options.site = "sums of squares";
     const auto lock = progress_.lock();
-    check(groups_.shards().run(comm::AllGather{sent.data(),
-                                               static_cast<int64_t>(sent.size() * sizeof(double)),
-                                               by_rank.data(), bytes.data(), offsets.data()},
-                               options));
-    std::vector<double> whole(static_cast<std::size_t>(total));
-    next = 0;
-    for (const std::vector<int64_t>& of_rank : places) {
-        for (const int64_t place : of_rank) {
-            if (place != kNowhere) {
-                whole[static_cast<std::size_t>(place)] = by_rank[next];
-            }
-            ++next;
-        }
-    }
-    return whole;
+    return chunk_sums_.on_host(own, parameters);
+}
+
+std::optional<ChunkSumExchange::Placed>
+Sharding::all_sums_on_device(Stream& stream, const double* own,
+                             std::span<const int32_t> parameters) {
+    const auto lock = progress_.lock();
+    return chunk_sums_.on_device(stream, own, parameters);
 }
 
 int64_t Sharding::gradient_bytes() const noexcept {

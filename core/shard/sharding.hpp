@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "comm/agreement.hpp"
+#include "shard/chunk_sums.hpp"
 #include "shard/gradient_buckets.hpp"
 #include "shard/shard_groups.hpp"
 #include "shard/shard_progress.hpp"
@@ -91,14 +92,18 @@ class Sharding {
     void reduce(Stream& stream);
     // Collective; ok where all ranks agree and nobody declines.
     [[nodiscard]] Status reach(comm::Agreement& agreement) const;
-    // The chunks' sums of all ranks in the order of one rank that holds all of `parameters`, sorted; without these a rank only
-    // gives the others what they wait for.
+    // As those of ChunkSums. Not in stage 0, where every rank has all sums of gradients.
     [[nodiscard]] std::vector<double> all_sums(std::span<const double> own,
                                                std::span<const int32_t> parameters) const;
+    [[nodiscard]] std::optional<ChunkSumExchange::Placed>
+    all_sums_on_device(Stream& stream, const double* own, std::span<const int32_t> parameters);
     // Of the weights that every rank has, for the agreement of step number `step`: 0 where they are not due, or in stage 3.
     [[nodiscard]] uint64_t weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
     void publish(Stream& stream);
+
+    // Waits for what the device orders, or until the other ranks' deadline.
+    void settle() const noexcept;
 
     // Stage 3; nothing in other stages. The same calls in the same order on every rank.
     void begin_gather(Stream& stream, std::span<const int32_t> parameters);
@@ -114,16 +119,19 @@ class Sharding {
   private:
     comm::Advance step(Stream& stream);
     // A call that moves something: refuses where an exchange has failed, and in a capture.
-    void check_alive(const Stream& stream) const;
+    void use(Stream& stream);
+    void change_to(Stream& stream);
     // Where no thread does it.
     void move_on(Stream& stream);
 
     ShardingOptions options_;
     std::vector<ShardedTensor> tensors_;
     ShardGroups groups_;
-    ShardPlan plan_;                 // of each group
-    mutable ShardProgress progress_; // before what keeps scratch memory of its stream
-    Stream* between_ = nullptr;      // as GradientForm's; progress_ has it
+    ShardPlan plan_; // of each group
+    ChunkSums chunk_sums_;
+    mutable ShardProgress progress_;    // before what keeps scratch memory of its stream
+    Stream* between_ = nullptr;         // as GradientForm's; progress_ has it
+    std::weak_ptr<Stream> last_stream_; // of the last call that moved something
     std::unique_ptr<GradientBuckets> buckets_;
     std::unique_ptr<ShardedWeights> weights_;
     std::vector<std::shared_ptr<Tensor>> full_sums_; // stage 0: by parameter

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "comm/arrival.hpp"
 #include "comm/shares.hpp"
 
 namespace mp::shard {
@@ -107,7 +108,7 @@ comm::Advance SliceGather::step(Stream& stream) {
         return exchange_->step(stream);
     }
     if (!is_transferred_) {
-        const comm::Advance advance = comm::step(request_);
+        const comm::Advance advance = comm::arrive(stream, comm_, request_);
         if (advance != comm::Advance::done) {
             return advance;
         }
@@ -123,7 +124,9 @@ void SliceGather::wait(Stream& stream) {
         return;
     }
     if (!is_transferred_) {
-        check(request_.wait());
+        comm::await_arrival(stream, comm_, request_);
+        buffer_->from_wire();
+        is_transferred_ = true;
     }
     while (step(stream) != comm::Advance::done) {
     }

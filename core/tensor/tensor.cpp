@@ -192,7 +192,7 @@ void Tensor::require_memory(const char* name) const {
     }
 }
 
-void Tensor::drop_memory() {
+void Tensor::drop_memory(Stream& stream) {
     if (count_ == 0 || data_ == nullptr) {
         return;
     }
@@ -208,13 +208,13 @@ void Tensor::drop_memory() {
              "now",
              shape_.text().c_str());
     }
-    buffer_ = Buffer();
+    buffer_.release_on(stream.queue());
     data_ = nullptr;
 }
 
 void Tensor::restore_memory(Stream& stream) {
     if (!has_memory()) {
-        Buffer fresh = stream.allocate(bytes());
+        Buffer fresh = stream.allocate_ordered(bytes());
         stream.zero(fresh.data(), bytes());
         buffer_ = std::move(fresh);
         data_ = buffer_.data();

@@ -128,9 +128,9 @@ class Tensor {
     // Sharded parameters and gradients have memory only while they are in use.
     [[nodiscard]] bool has_memory() const noexcept { return data_ != nullptr || count_ == 0; }
     void require_memory(const char* name) const; // throws bad_state where there is none
-    // Gives the elements' memory back; scales stay. Nobody works on it any more. Throws for the caller's memory,
-    // and for a tensor that is pinned.
-    void drop_memory();
+    // Gives the elements' memory back when the work on the stream so far is done; scales stay. Other queues work on it no more.
+    // Throws for the caller's memory, and for a tensor that is pinned.
+    void drop_memory(Stream& stream);
     // Memory again, of zeros; nothing where it is there.
     void restore_memory(Stream& stream);
     // Somebody keeps the address beyond a call.

@@ -39,6 +39,8 @@ class NcclDevice {
     // A mark in another stream of the same GPU, for which this one can wait.
     virtual Status mark_other(void* stream, void** event) noexcept = 0;
     virtual Status wait_for_mark(void* event) noexcept = 0;
+    // The other way round: that stream waits for a mark in this one.
+    virtual Status make_wait(void* stream, void* event) noexcept = 0;
     virtual Status reached(void* event, bool* done) noexcept = 0;
     virtual void drop_mark(void* event) noexcept = 0;
 };

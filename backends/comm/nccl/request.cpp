@@ -190,6 +190,19 @@ Status NcclRequest::conclude() noexcept {
     return status;
 }
 
+// From the moment that NCCL has put it into its stream. What comes back to host memory does so in poll().
+Status NcclRequest::follow(void* stream, bool* follows) noexcept {
+    *follows = false;
+    const Status status = transport_.advance();
+    if (!status.ok() || !is_concluded_ || receive_.pinned != nullptr) {
+        return status;
+    }
+    const DeviceScope scope(device_);
+    const Status put = device_.make_wait(stream, event_);
+    *follows = put.ok();
+    return put;
+}
+
 Status NcclRequest::poll(bool* done) noexcept {
     *done = false;
     Status status = transport_.advance();

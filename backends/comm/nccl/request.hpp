@@ -22,6 +22,7 @@ class NcclRequest final : public TransportRequest {
     NcclRequest(NcclTransport& transport, const Collective& what);
     ~NcclRequest() override;
     Status poll(bool* done) noexcept override;
+    Status follow(void* stream, bool* follows) noexcept override;
 
     // What is in the caller's stream now comes first. At once: later it may be captured, or gone.
     Status mark_caller() noexcept;

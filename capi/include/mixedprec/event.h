@@ -46,9 +46,10 @@ MP_API mp_status mp_queue_wait_event(mp_queue* queue, mp_event* event);
  * @since 0.2 */
 MP_API mp_status mp_event_test(mp_event* event);
 
-/** Waits until the event has been reached, and reports what went wrong in the work before it. Blocks.
+/** Waits until the event has been reached, and reports what went wrong in the work before it. Other ranks that it is behind have
+ * their deadline, as in mp_queue_sync. Blocks.
  * @param[in] event  the event
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; vendor codes
+ * @returns as mp_queue_sync; vendor codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_event_sync(mp_event* event);

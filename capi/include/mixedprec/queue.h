@@ -26,9 +26,11 @@ MP_API mp_status mp_context_sync(mp_context* context);
  * @since 0.2 */
 MP_API mp_status mp_queue_create(mp_context* context, mp_queue** out) MP_MUST_CHECK;
 
-/** Waits until all work enqueued so far is done, and reports what went wrong in it. Blocks.
+/** Waits until all work enqueued so far is done, and reports what went wrong in it. Work that is behind other ranks, over NCCL,
+ * is waited for until their deadline; cudaStreamSynchronize on a stream of the caller's would know of none. Blocks.
  * @param[in] queue  the queue; the default queue of a context is synchronized by mp_context_sync
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_CUDA_ERROR; for the other ranks
+ *          MP_STATUS_TIMEOUT, MP_STATUS_PEER_LOST, MP_STATUS_NCCL_ERROR
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_queue_sync(mp_queue* queue);

@@ -34,7 +34,13 @@
  * The wire's type rounds each contribution once; sums are never rounded. Where the recipe's weight.gather.dtype is
  * narrower than the weights, as bf16_mixed's is, their owner keeps them exactly, and every rank, the owner too and also one
  * alone, computes with what was gathered. Parameters of one dimension (norms, biases) are gathered as they are kept. Embeddings
- * are matrices, and rounded: set the key to the weights' type where they must not be. */
+ * are matrices, and rounded: set the key to the weights' type where they must not be.
+ *
+ * Over NCCL the device orders what ranks send each other. Calls enqueue it, and what the queue takes from then on comes after it;
+ * the host waits for the step's agreement alone, by its deadline. Exceptions, for which the host waits: order EXACT, and scales
+ * that ranks share (fp8 sums, fp8 weights, delayed scaling). A rank that is lost later is said by whichever call waits next,
+ * mp_queue_sync among them. Other queues come after this one by an mp_event, and their work on memory that is given back before.
+ * A call that takes another queue than the last one waits for that. */
 #ifndef MIXEDPREC_SHARDING_H
 #define MIXEDPREC_SHARDING_H
 
@@ -166,7 +172,7 @@ MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
  * failure that the thread meets comes out of the next call that moves anything, and of all later ones. Every rank says it in
  * the same order. In stages 0 and 1 gradients stay in their tensors, so it is said once a step; under MP_OPTIMIZER_ZERO_GRAD,
  * and from stage 2 on, once a microbatch if wanted: what left is added to what left before. Does nothing without sharding.
- * Enqueues; blocks for a bucket that leaves.
+ * Enqueues; blocks for a bucket that leaves, but not over NCCL.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the step is over
  * @param[in] index      the parameter's number
@@ -179,7 +185,7 @@ MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queu
 
 /** All gradients of one slot are there, those that were said to be ready and the rest: they are kept in the wire's type, and
  * zeroed. Needed after each of this rank's slots where it has several; nothing else may add to them before. Does nothing
- * without sharding. Enqueues; blocks for buckets that leave.
+ * without sharding. Enqueues; blocks for buckets that leave, but not over NCCL.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @returns as mp_optimizer_grad_ready
@@ -204,7 +210,7 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
  * under way, for layers to come. Every rank names the same parameters in the same order. Does nothing in other stages.
  * An optimizer that is destroyed before they have arrived ends the exchange for all ranks (MP_STATUS_PEER_LOST there):
  * mp_optimizer_gather_free of all parameters, or a step, waits for them. Blocks until this rank's own slices are ready to
- * be sent.
+ * be sent; over NCCL it enqueues.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
  * @param[in] indices    the parameters' numbers
@@ -216,7 +222,8 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
 MP_API mp_status mp_optimizer_gather_begin(mp_optimizer* optimizer, mp_queue* queue,
                                            const int32_t* indices, int32_t count);
 
-/** Returns when these parameters are whole. Blocks. Does nothing in other stages.
+/** Returns when these parameters are whole; over NCCL, when they are so for what the queue takes from now on. Blocks, but not
+ * over NCCL. Does nothing in other stages.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @param[in] indices    the parameters' numbers
@@ -228,7 +235,7 @@ MP_API mp_status mp_optimizer_gather_wait(mp_optimizer* optimizer, mp_queue* que
                                           const int32_t* indices, int32_t count);
 
 /** Gives the parameters' memory back; what was written there is lost, unless mp_optimizer_sync_master took it. A step
- * does it for all. Blocks. Does nothing in other stages.
+ * does it for all. Blocks; on an accelerator it enqueues. Does nothing in other stages.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @param[in] indices    the parameters' numbers
@@ -268,7 +275,7 @@ MP_API mp_status mp_optimizer_set_layer_params(mp_optimizer* optimizer, int32_t 
  * may begin in any order, in the same one on every rank; the next ones are those that follow by number, in backward
  * downwards. Of layers that share a parameter the first by number is the last in backward. One that could not begin may be
  * begun again. After a pass that stops early weights may be on their way: before the optimizer is destroyed call
- * mp_optimizer_gather_free for all parameters. Blocks.
+ * mp_optimizer_gather_free for all parameters. Blocks, but not over NCCL.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the next step is over
  * @param[in] layer      its number, from 0
@@ -283,7 +290,7 @@ MP_API mp_status mp_optimizer_layer_begin(mp_optimizer* optimizer, mp_queue* que
 /** After a layer has computed. Stage 3: the memory of its weights is given back, but of those that another layer uses, which
  * has begun or is coming. After backward its gradients are ready (mp_optimizer_grad_ready), one of several layers with the
  * first of them; the pass has ended also where they could not be sent. A step, or a checkpoint that is loaded, ends what has
- * not ended. Without sharding nothing moves. Blocks for buckets that leave.
+ * not ended. Without sharding nothing moves. Blocks for buckets that leave, but not over NCCL.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @param[in] layer      its number, from 0

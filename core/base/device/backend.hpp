@@ -16,7 +16,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 16;
+inline constexpr uint32_t kInterfaceVersion = 17;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -195,6 +195,15 @@ class Device {
     // Memory is aligned to 64 bytes at least. Its contents are undefined. No bytes: null.
     virtual Status allocate(std::size_t bytes, void** out) noexcept = 0;
     virtual void release(void* pointer, std::size_t bytes) noexcept = 0;
+    // The same in the order of a queue, for memory that comes and goes in every step: all its uses come after the one and before
+    // the other there. Neither waits where the device can do so.
+    virtual Status allocate_on(Queue& /*queue*/, std::size_t bytes, void** out) noexcept {
+        return allocate(bytes, out);
+    }
+    virtual void release_on(Queue& queue, void* pointer, std::size_t bytes) noexcept {
+        (void)queue.sync();
+        release(pointer, bytes);
+    }
 
     // `native` null: a new stream; otherwise the caller's.
     virtual Status create_queue(void* native, Queue** out) noexcept = 0;
@@ -208,6 +217,11 @@ class Device {
     // copy is complete only after sync().
     virtual Status copy(Queue& queue, void* destination, const void* source, std::size_t bytes,
                         CopyKind kind) noexcept = 0;
+    // Whether such a copy, made now, may wait for earlier work of the queue.
+    virtual bool copy_waits(Queue& /*queue*/, const void* /*destination*/, const void* /*source*/,
+                            std::size_t /*bytes*/, CopyKind /*kind*/) noexcept {
+        return false;
+    }
     virtual Status zero(Queue& queue, void* destination, std::size_t bytes) noexcept = 0;
     // Host memory that copies of this device shall reach without the host's help; a copy from it must then be waited
     // for before it is reused. Not needed for any copy.

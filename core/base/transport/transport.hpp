@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kTransportVersion = 4;
+inline constexpr uint32_t kTransportVersion = 5;
 
 enum class CollectiveKind : int32_t {
     all_to_all, // rank r sends send_bytes[i] from send + send_offsets[i] to rank i, and receives likewise
@@ -71,8 +71,9 @@ struct Collective {
 
 struct TransportCaps {
     bool sum_f32 = false;
-    bool device_memory = false; // takes pointers to device memory as they are
-    bool lends_memory = false;  // ranks share an address space, and take readers
+    bool device_memory =
+        false;                 // takes pointers to device memory as they are, and streams follow it
+    bool lends_memory = false; // ranks share an address space, and take readers
 };
 
 // A collective that was begun. Deleting one that is not done gives it up: the transport touches the caller's
@@ -87,6 +88,13 @@ class TransportRequest {
     // Moves it on without waiting. Done: all is received, and what was sent may be reused. After a failure it is
     // not polled again. peer_lost and rank_mismatch name the ranks where they are known.
     virtual Status poll(bool* done) noexcept = 0;
+    // Where the caps say device_memory: what the native `stream` is given from now on comes after this collective, by the
+    // device's own order. *follows stays false where that cannot be said yet. It is polled until it is done all the same.
+    virtual Status follow(void* stream, bool* follows) noexcept {
+        (void)stream;
+        *follows = false;
+        return {};
+    }
     // Grows while bytes come and go, so that whoever polls now and then polls again at once. 0 where nobody counts.
     [[nodiscard]] virtual int64_t moved_bytes() const noexcept { return 0; }
     // The ranks that have not been seen in it, as many as fit; how many there are, or -1 where nobody knows.

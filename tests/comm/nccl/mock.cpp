@@ -258,6 +258,14 @@ Status MockDevice::mark_other(void* stream, void** event) noexcept {
     return {};
 }
 
+Status MockDevice::make_wait(void* stream, void* event) noexcept {
+    if (event != this) {
+        script().errors.emplace_back("a stream waits for a mark that is not there");
+    }
+    followers.push_back(stream);
+    return {};
+}
+
 Status MockDevice::wait_for_mark(void* event) noexcept {
     if (marked.count(event) != 0) {
         waited_for.push_back(event);

@@ -74,6 +74,7 @@ class MockDevice final : public comm::NcclDevice {
     std::set<void*> marked;        // callers' streams
     std::vector<void*> waited_for; // of those
     int waited_for_marks = 0;      // of other devices
+    std::vector<void*> followers;  // callers' streams that wait for a mark here
     std::set<const void*> device_memory;
     mutable std::vector<std::weak_ptr<comm::NcclDevice>> others; // that it has made
 
@@ -97,6 +98,7 @@ class MockDevice final : public comm::NcclDevice {
     Status mark(void** event) noexcept override;
     Status mark_other(void* stream, void** event) noexcept override;
     Status wait_for_mark(void* event) noexcept override;
+    Status make_wait(void* stream, void* event) noexcept override;
     Status reached(void* event, bool* done) noexcept override;
     void drop_mark(void* event) noexcept override;
 

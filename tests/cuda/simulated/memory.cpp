@@ -106,6 +106,13 @@ cudaError_t take_memory(void** out, std::size_t bytes, cudaMemoryType type) noex
     return cudaSuccess;
 }
 
+void unmap(void* pointer) noexcept {
+    const auto found = device_memory().find(pointer);
+    (void)munmap(found->second.mapped, found->second.mapped_bytes);
+    device_memory().erase(found);
+    --control().allocations;
+}
+
 // The piece of memory that all of it lies in, or none.
 const Block* block_of(const void* pointer, std::size_t bytes) noexcept {
     auto next = device_memory().upper_bound(const_cast<void*>(pointer));
@@ -167,6 +174,27 @@ cudaError_t cudaMallocManaged(void** pointer, std::size_t bytes, unsigned int) {
     return take_memory(pointer, bytes, cudaMemoryTypeManaged);
 }
 
+// Memory of the pool is new memory here too. Its end is the stream's work.
+cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stream) {
+    const std::lock_guard lock(mutex());
+    const cudaError_t refused =
+        refuse_in_capture(*stream_of(stream)); // a node of a graph: not by us
+    return refused != cudaSuccess ? refused : take_memory(pointer, bytes, cudaMemoryTypeDevice);
+}
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+    const std::lock_guard lock(mutex());
+    ++control().mallocs;
+    if (device_memory().count(pointer) == 0) {
+        return fail(cudaErrorInvalidValue);
+    }
+    const bool is_added = add(stream_of(stream), [pointer] {
+        const std::lock_guard working(mutex());
+        unmap(pointer);
+    });
+    return is_added ? cudaSuccess : cudaPeekAtLastError();
+}
+
 // Waits for all work on the device, as the real one does.
 cudaError_t cudaFree(void* pointer) {
     const std::lock_guard lock(mutex());
@@ -179,13 +207,10 @@ cudaError_t cudaFree(void* pointer) {
     }
     wait_for_device();
     const cudaError_t fault = begin(); // is told, but the memory is gone
-    const auto found = device_memory().find(pointer);
-    if (found == device_memory().end()) {
+    if (device_memory().count(pointer) == 0) {
         return fail(cudaErrorInvalidValue);
     }
-    (void)munmap(found->second.mapped, found->second.mapped_bytes);
-    device_memory().erase(found);
-    --control().allocations;
+    unmap(pointer);
     return fault != cudaSuccess ? fault : outcome();
 }
 

@@ -165,6 +165,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->major = control().capability / 10;
     properties->minor = control().capability % 10;
     properties->multiProcessorCount = 3;
+    properties->memoryPoolsSupported = 1;
     std::size_t free_bytes = 0;
     return cudaMemGetInfo(&free_bytes, &properties->totalGlobalMem);
 }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/arrival.hpp"
+
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace mp::comm {
+namespace {
+
+class FollowedRequest final : public Awaited {
+  public:
+    explicit FollowedRequest(CommRequest request) noexcept : request_(std::move(request)) {}
+
+    Status wait() noexcept override {
+        const std::lock_guard lock(mutex_);
+        keep(request_.wait());
+        return status_;
+    }
+    bool is_over() noexcept override {
+        const std::unique_lock lock(mutex_, std::try_to_lock);
+        if (!lock.owns_lock()) {
+            return false; // somebody waits for it
+        }
+        bool is_over = true;
+        keep(request_.test(&is_over));
+        return is_over;
+    }
+
+  private:
+    void keep(const Status& status) noexcept { status_ = status_.ok() ? status : status_; }
+
+    std::mutex mutex_;
+    CommRequest request_;
+    Status status_;
+};
+
+void hand_over(Stream& stream, CommRequest& request) {
+    if (request.is_open()) {
+        stream.followed().add(std::make_shared<FollowedRequest>(std::move(request)));
+    }
+}
+
+} // namespace
+
+Advance arrive(Stream& stream, const Communicator& comm, CommRequest& request) {
+    if (!is_ordered(stream, comm)) {
+        return step(request);
+    }
+    bool is_there = false;
+    check(request.test(&is_there, &stream.queue()));
+    if (!is_there) {
+        return Advance::waits;
+    }
+    hand_over(stream, request);
+    return Advance::done;
+}
+
+void await_arrival(Stream& stream, const Communicator& comm, CommRequest& request) {
+    check(request.wait(is_ordered(stream, comm) ? &stream.queue() : nullptr));
+    hand_over(stream, request);
+}
+
+} // namespace mp::comm
