@@ -52,12 +52,22 @@ class RankTraining {
         }
     }
 
+    void step(int32_t rank, mp_queue* queue = nullptr) {
+        acquire(queue);
+        fill(rank, queue);
+        send(queue);
+        update(queue);
+    }
+
+    // In stage 2 gradients have no memory between steps.
+    void acquire(mp_queue* queue = nullptr) {
+        for (int32_t i = 0; comm_ != nullptr && i < count(); ++i) {
+            EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer_, queue, i)));
+        }
+    }
     // The gradients are of the rank, and of nothing else.
-    void step(int32_t rank) {
-        for (int32_t i = 0; i < static_cast<int32_t>(params_.size()); ++i) {
-            if (comm_ != nullptr) { // in stage 2 it has no memory between steps
-                EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer_, nullptr, i)));
-            }
+    void fill(int32_t rank, mp_queue* queue = nullptr) {
+        for (int32_t i = 0; i < count(); ++i) {
             mp_tensor* raw = nullptr;
             EXPECT_TRUE(succeeded(mp_optimizer_get_state(optimizer_, i, "grad", &raw)));
             const Tensor grad(raw);
@@ -65,15 +75,22 @@ class RankTraining {
             EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
             const Tensor source = make_tensor(context_, MP_DTYPE_FP32, {desc.shape[0]},
                                               values(desc.shape[0], rank + 1));
+            EXPECT_TRUE(succeeded(mp_context_sync(context_))); // for any queue
             EXPECT_TRUE(succeeded(desc.dtype == MP_DTYPE_FP32
-                                      ? mp_tensor_copy(source, nullptr, grad)
-                                      : mp_tensor_cast(source, nullptr, grad, nullptr)));
-            if (comm_ != nullptr) {
-                EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer_, nullptr, i)));
-            }
+                                      ? mp_tensor_copy(source, queue, grad)
+                                      : mp_tensor_cast(source, queue, grad, nullptr)));
         }
-        EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer_, nullptr, nullptr)));
     }
+    void send(mp_queue* queue = nullptr) {
+        for (int32_t i = 0; comm_ != nullptr && i < count(); ++i) {
+            EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer_, queue, i)));
+        }
+    }
+    void update(mp_queue* queue = nullptr) {
+        EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer_, queue, nullptr)));
+    }
+    void end() { optimizer_ = Optimizer(); }
+    [[nodiscard]] mp_optimizer* optimizer() const { return optimizer_; }
 
     // Of all weights. Of stage 3, which has none between steps, they are gathered first.
     [[nodiscard]] std::vector<unsigned char> weights() const {
@@ -82,18 +99,25 @@ class RankTraining {
             EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(optimizer_, nullptr, all.data(), 3)));
             EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(optimizer_, nullptr, all.data(), 3)));
         }
-        std::vector<unsigned char> bits;
-        for (const Tensor& param : params_) {
-            const std::vector<unsigned char> bytes = bytes_of(param);
-            bits.insert(bits.end(), bytes.begin(), bytes.end());
-        }
+        const std::vector<unsigned char> bits = held_weights();
         if (comm_ != nullptr) {
             EXPECT_TRUE(succeeded(mp_optimizer_gather_free(optimizer_, nullptr, all.data(), 3)));
         }
         return bits;
     }
 
+    // Of all weights, as they are.
+    [[nodiscard]] std::vector<unsigned char> held_weights() const {
+        std::vector<unsigned char> bits;
+        for (const Tensor& param : params_) {
+            const std::vector<unsigned char> bytes = bytes_of(param);
+            bits.insert(bits.end(), bytes.begin(), bytes.end());
+        }
+        return bits;
+    }
+
   private:
+    [[nodiscard]] int32_t count() const { return static_cast<int32_t>(params_.size()); }
     static std::vector<float> values(int64_t count, int32_t times) {
         std::vector<float> all = some_values();
         all.resize(static_cast<std::size_t>(count));

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages over NCCL are ordered by the device: nobody waits on the host but for the agreement of a step, and whoever waits for a
+// queue that is behind a rank that never comes has a deadline.
+#include "simulated_nccl.hpp"
+
+#include <array>
+
+namespace mp::test {
+namespace {
+
+using SimulatedNcclWaits = SimulatedNccl;
+
+int64_t counted(const Rank& rank, int64_t Control::*number) {
+    EXPECT_TRUE(succeeded(mp_comm_barrier(rank.comm, nullptr)));
+    const int64_t now = control().*number;
+    EXPECT_TRUE(succeeded(mp_comm_barrier(rank.comm, nullptr)));
+    return now;
+}
+
+TEST_P(SimulatedNcclWaits, AStepWaitsForNothingButTheAgreement) {
+    for (const char* recipe : {"fp32", "bf16_mixed", "bf16_pure_kahan"}) {
+        for (const int32_t stage : {0, 1, 2}) {
+            SCOPED_TRACE(std::string(recipe) + ", stage " + std::to_string(stage));
+            run(GetParam(), [&](Rank& rank) {
+                RankTraining training(rank.context, rank.comm, recipe, stage);
+                training.step(rank.number); // tables, and memory that stays
+                for (int step = 0; step < 2; ++step) {
+                    const int64_t before = counted(rank, &Control::syncs);
+                    training.acquire();
+                    EXPECT_EQ(counted(rank, &Control::syncs), before) << "gradients get memory";
+                    training.fill(rank.number);
+                    const int64_t filled = counted(rank, &Control::syncs);
+                    training.send();
+                    EXPECT_EQ(counted(rank, &Control::syncs), filled) << "gradients leave";
+                    training.update();
+                    EXPECT_EQ(counted(rank, &Control::syncs), filled) << "a step";
+                }
+            });
+        }
+    }
+}
+
+// The ways to wait for the work of the default queue: by itself, by an event, by another queue behind it, or to read.
+mp_status wait_by(const Rank& rank, int way, mp_tensor* other) {
+    mp_event* raw = nullptr;
+    EXPECT_TRUE(succeeded(mp_event_create(rank.context, &raw)));
+    const Event event(raw);
+    EXPECT_TRUE(succeeded(mp_event_record(event, nullptr)));
+    EXPECT_TRUE(succeeded(mp_queue_wait_event(rank.queue, event)));
+    std::vector<float> values(10);
+    switch (way) {
+    case 0:
+        return mp_context_sync(rank.context);
+    case 1:
+        return mp_event_sync(event);
+    case 2:
+        return mp_queue_sync(rank.queue);
+    default:
+        return mp_tensor_read(other, nullptr, values.data(), 40);
+    }
+}
+
+TEST_P(SimulatedNcclWaits, WhoeverIsBehindARankThatNeverComesHasADeadline) {
+    for (const int way : {0, 1, 2, 3}) {
+        SCOPED_TRACE("way " + std::to_string(way));
+        run(
+            GetParam(),
+            [&](Rank& rank) {
+                RankTraining training(rank.context, rank.comm, "fp32", 3);
+                training.step(rank.number);
+                const Tensor other = rank.tensor(10);
+                if (rank.number != 0) {
+                    const std::array<int32_t, 3> all = {0, 1, 2};
+                    MP_OK(mp_optimizer_gather_begin(training.optimizer(), nullptr, all.data(), 3));
+                    MP_OK(mp_optimizer_gather_wait(training.optimizer(), nullptr, all.data(), 3));
+                    EXPECT_LT(wait_by(rank, way, other), MP_STATUS_OK);
+                    EXPECT_NE(std::string(mp_last_error_message()).find("(weights)"),
+                              std::string::npos)
+                        << mp_last_error_message();
+                }
+                (void)mp_comm_abort(rank.comm, "a test");
+            },
+            500);
+    }
+}
+
+TEST_P(SimulatedNcclWaits, CallsMayTakeOneQueueOrAnother) {
+    std::vector<std::vector<unsigned char>> expected(static_cast<std::size_t>(GetParam()));
+    for (const bool changes : {false, true}) {
+        run(GetParam(), [&](Rank& rank) {
+            RankTraining training(rank.context, rank.comm, "bf16_pure_kahan", 1);
+            for (int step = 0; step < 3; ++step) {
+                mp_queue* const other =
+                    changes && step != 1 ? static_cast<mp_queue*>(rank.queue) : nullptr;
+                training.fill(rank.number, other);
+                training.send(other);
+                training.update(changes && step == 2 ? nullptr : other);
+            }
+            MP_OK(mp_queue_sync(rank.queue));
+            std::vector<unsigned char>& bits = expected[static_cast<std::size_t>(rank.number)];
+            if (changes) {
+                EXPECT_EQ(training.weights(), bits);
+            } else {
+                bits = training.weights();
+            }
+        });
+    }
+}
+
+// Weights are still on their way when the optimizer ends, and the communicator with it.
+TEST_P(SimulatedNcclWaits, WhatAnEndedOptimizerLeavesIsWhole) {
+    std::vector<std::vector<unsigned char>> expected(static_cast<std::size_t>(GetParam()));
+    for (const bool ends_at_once : {false, true}) {
+        run(GetParam(), [&](Rank& rank) {
+            RankTraining training(rank.context, rank.comm, "bf16_pure_kahan", 1);
+            training.step(rank.number);
+            std::vector<unsigned char>& bits = expected[static_cast<std::size_t>(rank.number)];
+            if (ends_at_once) {
+                training.end();
+                rank.comm = Comm();
+                EXPECT_EQ(training.held_weights(), bits);
+            } else {
+                bits = training.weights();
+            }
+        });
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SimulatedNcclWaits, ::testing::Values(4));
+
+} // namespace
+} // namespace mp::test
