@@ -162,6 +162,14 @@ void CudaDevice::release_on(Queue& queue, void* pointer, std::size_t bytes) noex
     release(pointer, bytes);
 }
 
+void CudaDevice::release_ordered(void* pointer, std::size_t bytes) noexcept {
+    const ContextGuard guard(context_);
+    if (cudaDeviceSynchronize() != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    release(pointer, bytes);
+}
+
 Status CudaDevice::create_queue(void* native, Queue** out) noexcept {
     CudaQueue* queue = nullptr;
     const Status status = CudaQueue::create(context_, native, &queue);

@@ -52,6 +52,12 @@ mp_status mp_queue_wait_event(mp_queue* queue, mp_event* event) {
 mp_status mp_event_test(mp_event* event) {
     return boundary([&]() -> mp_status {
         const EventObject& object = *object_of(event, "event");
+        for (const std::shared_ptr<Awaited>& each : object.behind) {
+            if (!each->is_over()) {
+                return MP_STATUS_NOT_READY;
+            }
+            check(each->wait());
+        }
         bool reached = true;
         if (object.event != nullptr) {
             check(object.event->test(&reached));

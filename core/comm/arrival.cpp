@@ -5,6 +5,8 @@
 #include <mutex>
 #include <utility>
 
+#include "comm/capture.hpp"
+
 namespace mp::comm {
 namespace {
 
@@ -47,6 +49,7 @@ Advance arrive(Stream& stream, const Communicator& comm, CommRequest& request) {
     if (!is_ordered(stream, comm)) {
         return step(request);
     }
+    refuse_capture(stream);
     bool is_there = false;
     check(request.test(&is_there, &stream.queue()));
     if (!is_there) {
@@ -57,6 +60,7 @@ Advance arrive(Stream& stream, const Communicator& comm, CommRequest& request) {
 }
 
 void await_arrival(Stream& stream, const Communicator& comm, CommRequest& request) {
+    refuse_capture(stream);
     check(request.wait(is_ordered(stream, comm) ? &stream.queue() : nullptr));
     hand_over(stream, request);
 }

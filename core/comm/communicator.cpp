@@ -23,6 +23,8 @@ struct PendingCollective {
     std::atomic<bool> over{false};
     Status status;
     bool is_followed = false; // by a queue
+    // Held by whoever uses the communicator through the request: another thread may end that one.
+    std::shared_ptr<std::shared_mutex> life;
 
     // `reason`, with what was done and by whom.
     [[nodiscard]] Status named(const Status& reason) const noexcept;
@@ -137,17 +139,21 @@ Status CommRequest::wait(Queue* follower) noexcept {
     if (pending_ == nullptr) {
         return {};
     }
+    const std::shared_ptr<std::shared_mutex> life = pending_->life;
+    const std::shared_lock living(*life);
     if (!pending_->over && pending_->communicator->holds_lock()) {
         return nested();
     }
     const std::shared_ptr<PendingCollective> pending = std::move(pending_);
     pending_ = nullptr;
-    const Status status =
-        pending->over ? pending->status : pending->communicator->wait(*pending, follower);
-    if (!pending->over) { // a follower does not wait for the end
-        pending_ = pending;
+    if (!pending->over) {
+        const Status status = pending->communicator->wait(*pending, follower);
+        if (!pending->over) { // a follower does not wait for the end
+            pending_ = pending;
+            return status;
+        }
     }
-    return status;
+    return pending->status;
 }
 
 int64_t CommRequest::moved_bytes() const noexcept {
@@ -163,14 +169,20 @@ Status CommRequest::test(bool* done, Queue* follower) noexcept {
     if (pending_ == nullptr) {
         return {};
     }
+    const std::shared_ptr<std::shared_mutex> life = pending_->life;
+    const std::shared_lock living(*life);
     if (!pending_->over && pending_->communicator->holds_lock()) {
         return nested();
     }
-    const Status status =
-        pending_->over ? pending_->status : pending_->communicator->test(*pending_, done, follower);
-    if (pending_->over) {
-        pending_ = nullptr;
+    if (!pending_->over) {
+        const Status status = pending_->communicator->test(*pending_, done, follower);
+        if (!pending_->over) {
+            return status;
+        }
     }
+    *done = true;
+    const Status status = pending_->status;
+    pending_ = nullptr;
     return status;
 }
 
@@ -194,16 +206,27 @@ Communicator::Communicator(std::unique_ptr<Transport> transport, int64_t deadlin
 }
 
 Communicator::~Communicator() {
-    while (!in_flight_.empty() && in_flight_.front()->is_followed) {
-        const std::shared_ptr<PendingCollective> first = in_flight_.front();
+    for (;;) {
+        std::shared_ptr<PendingCollective> first;
+        {
+            const Lock lock(*this);
+            first = in_flight_.empty() ? nullptr : in_flight_.front();
+        }
+        if (first == nullptr || !first->is_followed) {
+            break;
+        }
         (void)wait(*first, nullptr);
     }
-    if (!in_flight_.empty()) {
-        (void)fail_all(Status::error(Code::aborted,
-                                     "the communicator of rank %d was destroyed with "
-                                     "%zu collective(s) in flight",
-                                     rank_, in_flight_.size()));
+    {
+        const Lock lock(*this);
+        if (!in_flight_.empty()) {
+            (void)fail_all(Status::error(Code::aborted,
+                                         "the communicator of rank %d was destroyed with "
+                                         "%zu collective(s) in flight",
+                                         rank_, in_flight_.size()));
+        }
     }
+    const std::unique_lock last(*life_); // all is over, so whoever uses it is about to leave
 }
 
 Status Communicator::set_deadline_ms(int64_t deadline_ms) noexcept {
@@ -316,6 +339,7 @@ Status Communicator::open(const Collective& collective, const CallOptions& optio
                           CommRequest* out) {
     auto pending = std::make_shared<PendingCollective>();
     pending->communicator = this;
+    pending->life = life_;
     pending->collective = collective;
     pending->collective.sequence = sequence_;
     pending->collective.stream = options.queue != nullptr ? options.queue->native() : nullptr;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -146,6 +147,7 @@ class Communicator {
     std::vector<std::shared_ptr<PendingCollective>> in_flight_; // in the order of begin
     Traffic traffic_;
 
+    std::shared_ptr<std::shared_mutex> life_ = std::make_shared<std::shared_mutex>();
     std::mutex transport_mutex_; // of transport_ and in_flight_
     std::atomic<std::thread::id> holder_;
     std::vector<std::shared_ptr<const void>> kept_; // until it is released

@@ -93,9 +93,13 @@ void GivenBack::finish() noexcept {
     }
     for (const Entry& entry : rest) {
         for (const Point& point : entry.points) {
+            const std::shared_ptr<Stream> stream = point.stream.lock();
+            if (stream != nullptr && point.is_recorded) {
+                (void)stream->followed().await(); // which the event may be behind
+            }
             if (point.is_recorded) {
                 (void)point.event->sync();
-            } else if (const auto stream = point.stream.lock(); stream != nullptr) {
+            } else if (stream != nullptr) {
                 wait_for(*stream);
             }
         }

@@ -58,7 +58,7 @@ Optimizer::Optimizer(std::shared_ptr<Context> context, const recipe::Recipe& rec
 
 Optimizer::~Optimizer() {
     if (parameters_.sharding() != nullptr) {
-        parameters_.sharding()->settle();
+        parameters_.sharding()->end();
     }
 }
 

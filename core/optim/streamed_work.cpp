@@ -26,6 +26,7 @@ StagedArray staged(const StreamedArrays& a) {
 StreamedWork::Pinned::Pinned(const Context& context, std::size_t bytes)
     : buffer_(context.host_stream().shared_device(), bytes) {
     if (bytes > 0) {
+        Followed::await_all(context.stream().device()); // to pin may wait for all its work
         check(context.stream().device().pin(buffer_.data(), bytes));
         device_ = context.stream().shared_device();
     }
@@ -33,6 +34,7 @@ StreamedWork::Pinned::Pinned(const Context& context, std::size_t bytes)
 
 StreamedWork::Pinned::~Pinned() {
     if (device_ != nullptr) {
+        Followed::await_all(*device_);
         device_->unpin(buffer_.data(), buffer_.bytes());
     }
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/backend.hpp"
+#include "runtime/followed.hpp"
 
 namespace mp {
 
@@ -17,6 +18,7 @@ class Buffer {
     Buffer(std::shared_ptr<Device> device, std::size_t bytes)
         : device_(std::move(device)), bytes_(bytes) {
         if (bytes_ > 0) {
+            Followed::await_all(*device_); // the device may wait for all its work
             check(device_->allocate(bytes_, &data_));
         }
     }
@@ -36,12 +38,14 @@ class Buffer {
         : device_(std::move(device)), bytes_(bytes) {
         if (bytes_ > 0) {
             check(device_->allocate_on(queue, bytes_, &data_));
+            is_ordered_ = true;
         }
     }
     // Of whichever kind; there is nothing left.
     void release_on(Queue& queue) noexcept {
         if (data_ != nullptr) {
             device_->release_on(queue, std::exchange(data_, nullptr), std::exchange(bytes_, 0));
+            is_ordered_ = false;
         }
     }
 
@@ -54,7 +58,13 @@ class Buffer {
     Buffer& operator=(const Buffer&) = delete;
 
     ~Buffer() {
-        if (data_ != nullptr) {
+        if (data_ == nullptr) {
+            return;
+        }
+        Followed::await_all(*device_); // both wait for all work of the device
+        if (is_ordered_) {
+            device_->release_ordered(data_, bytes_);
+        } else {
             device_->release(data_, bytes_);
         }
     }
@@ -69,11 +79,13 @@ class Buffer {
         std::swap(device_, other.device_);
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
+        std::swap(is_ordered_, other.is_ordered_);
     }
 
     std::shared_ptr<Device> device_;
     void* data_ = nullptr;
     std::size_t bytes_ = 0;
+    bool is_ordered_ = false; // as allocate_on() gave it
 };
 
 } // namespace mp

@@ -9,7 +9,7 @@ Stream::Stream(std::shared_ptr<Device> device, void* native) : device_(std::move
     Queue* queue = nullptr;
     check(device_->create_queue(native, &queue));
     queue_.reset(queue);
-    followed_ = std::make_unique<Followed>();
+    followed_ = Followed::make(*device_);
     scratch_ = std::make_unique<QueueScratch>(device_, *queue_);
 }
 

@@ -23,6 +23,7 @@ class Scratch {
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
     [[nodiscard]] void* data() const noexcept { return data_; }
+    [[nodiscard]] const Stream& stream() const noexcept { return *stream_; }
 
   private:
     std::shared_ptr<Stream> stream_;
@@ -34,7 +35,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   public:
     // `native` null: a stream of our own.
     Stream(std::shared_ptr<Device> device, void* native);
-    ~Stream() { (void)followed_->settle(); }
+    ~Stream() { (void)followed_->await(); }
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
 
@@ -43,12 +44,15 @@ class Stream : public std::enable_shared_from_this<Stream> {
     [[nodiscard]] Queue& queue() const noexcept { return *queue_; }
     // First for what the stream follows, by the deadline of each: a rank that never comes fails here, and hangs nobody.
     void sync() const {
-        check(followed_->settle());
+        if (followed_->exists()) {
+            refuse_capture("the queue is to be waited for");
+            check(followed_->settle());
+        }
         check(queue_->sync());
     }
     // The same where nobody can be told what has failed.
     void finish() const noexcept {
-        (void)followed_->settle();
+        (void)followed_->await();
         (void)queue_->sync();
     }
     [[nodiscard]] Followed& followed() const noexcept { return *followed_; }
@@ -108,7 +112,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
     std::shared_ptr<Device> device_;
     std::unique_ptr<QueueScratch> scratch_; // outlives the queue, which waits for work that uses it
     std::unique_ptr<Queue> queue_;
-    std::unique_ptr<Followed> followed_;
+    std::shared_ptr<Followed> followed_;
 };
 
 } // namespace mp

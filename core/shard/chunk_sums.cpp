@@ -68,9 +68,12 @@ std::vector<double> ChunkSums::on_host(std::span<const double> own,
 
 std::optional<ChunkSumExchange::Placed> ChunkSums::on_device(Stream& stream, const double* own,
                                                              std::span<const int32_t> parameters) {
-    const auto trained = std::count(is_trained_.begin(), is_trained_.end(), true);
+    const auto is_counted = [&, next = std::size_t{0}](bool is_trained) mutable {
+        const auto index = static_cast<int32_t>(next++);
+        return is_trained == std::binary_search(parameters.begin(), parameters.end(), index);
+    };
     if (!comm::is_ordered(stream, comm_) ||
-        static_cast<std::ptrdiff_t>(parameters.size()) != trained) {
+        !std::all_of(is_trained_.begin(), is_trained_.end(), is_counted)) {
         return {};
     }
     if (whole_.bytes.empty()) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "comm/arrival.hpp"
 #include "comm/shares.hpp"
 #include "shard/lent_gradients.hpp"
 #include "tensor/slice.hpp"
@@ -266,6 +267,11 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     InFlightBucket::Load load;
     load.bucket = index;
     load.staged = staging_dtype(bucket.wire);
+    // Scratch memory of another queue, which may use it again as soon as it is given back.
+    const bool is_of_others =
+        comm::is_ordered(stream, comm_) &&
+        std::any_of(bucket.contributions.begin(), bucket.contributions.end(),
+                    [&](const auto& memory) { return &memory->stream() != &stream; });
     load.counts = &bucket.counts;
     if (comm::is_shared(bucket.wire)) {
         load.shared = std::make_unique<SharedBucket>(
@@ -292,6 +298,10 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     load.node_counts = &bucket.node_counts;
     in_flight_.emplace_back(stream, comm_, desc, std::move(load));
     ++messages_.begun;
+    if (is_of_others) {
+        land(stream);
+        stream.sync();
+    }
 }
 
 void GradientBuckets::land_first(Stream& stream) {

@@ -208,11 +208,15 @@ void ShardedWeights::publish(Stream& stream) {
     try {
         publish_buckets(stream);
     } catch (...) { // nobody reads this rank's weights any more
-        ended_gathers_ += gathers_.size();
-        done_gathers_ = 0;
-        gathers_.clear();
+        drop();
         throw;
     }
+}
+
+void ShardedWeights::drop() noexcept {
+    ended_gathers_ += gathers_.size();
+    done_gathers_ = 0;
+    gathers_.clear();
 }
 
 // A bucket at a time, so that the memory of the exchange stays small.

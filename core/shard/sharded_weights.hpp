@@ -53,8 +53,9 @@ class ShardedWeights {
     void begin_gather(Stream& stream, std::span<const int32_t> parameters);
     void wait_gather(Stream& stream, std::span<const int32_t> parameters);
     void release(Stream& stream, std::span<const int32_t> parameters);
-    // All gathers that are under way end.
+    // All gathers that are under way end, or are given up.
     void land(Stream& stream);
+    void drop() noexcept;
     // One short step of the first one.
     comm::Advance step(Stream& stream);
 

@@ -285,10 +285,13 @@ void Sharding::publish(Stream& stream) {
     weights_->publish(stream);
 }
 
-void Sharding::settle() const noexcept {
+void Sharding::end() noexcept {
+    const auto lock = progress_.lock();
     if (const std::shared_ptr<Stream> last = last_stream_.lock(); last != nullptr) {
-        (void)last->followed().settle();
+        (void)last->followed().await();
     }
+    buckets_->start_over();
+    weights_->drop();
 }
 
 void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {

@@ -102,8 +102,8 @@ class Sharding {
     // After a step: every rank has all weights again, or none has (stage 3).
     void publish(Stream& stream);
 
-    // Waits for what the device orders, or until the other ranks' deadline.
-    void settle() const noexcept;
+    // Waits for what the device orders, or until the other ranks' deadline; what is under way besides is dropped.
+    void end() noexcept;
 
     // Stage 3; nothing in other stages. The same calls in the same order on every rank.
     void begin_gather(Stream& stream, std::span<const int32_t> parameters);

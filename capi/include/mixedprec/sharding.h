@@ -39,8 +39,9 @@
  * Over NCCL the device orders what ranks send each other. Calls enqueue it, and what the queue takes from then on comes after it;
  * the host waits for the step's agreement alone, by its deadline. Exceptions, for which the host waits: order EXACT, and scales
  * that ranks share (fp8 sums, fp8 weights, delayed scaling). A rank that is lost later is said by whichever call waits next,
- * mp_queue_sync among them. Other queues come after this one by an mp_event, and their work on memory that is given back before.
- * A call that takes another queue than the last one waits for that. */
+ * mp_queue_sync among them. A call that takes another queue than the last one waits for that; all ranks change it at the same
+ * call. On an accelerator, over any transport, gradients of stage 2 and weights of stage 3 come and go in the order of the queue
+ * that the call takes: work of other queues on them comes between by an mp_event. */
 #ifndef MIXEDPREC_SHARDING_H
 #define MIXEDPREC_SHARDING_H
 

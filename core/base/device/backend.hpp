@@ -204,6 +204,10 @@ class Device {
         (void)queue.sync();
         release(pointer, bytes);
     }
+    // Of such memory, when all work of the device is done.
+    virtual void release_ordered(void* pointer, std::size_t bytes) noexcept {
+        release(pointer, bytes);
+    }
 
     // `native` null: a new stream; otherwise the caller's.
     virtual Status create_queue(void* native, Queue** out) noexcept = 0;

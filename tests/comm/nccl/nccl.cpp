@@ -79,6 +79,40 @@ TEST_F(Nccl, DeviceMemoryIsNotStagedAndItsStreamComesFirst) {
     EXPECT_EQ(device_->waited_for, std::vector<void*>{&queue});
 }
 
+TEST_F(Nccl, AQueueFollowsOnceNcclHasTheKernel) {
+    script().busy_polls = 3;
+    device_->polls_until_reached = 1000000;
+    auto comm = make(0, 2);
+    std::array<float, 2> values{};
+    device_->device_memory.insert(values.data());
+    TestQueue queue;
+    comm::CommRequest request;
+    ASSERT_TRUE(comm->begin(comm::SumF32{values.data(), 2}, {0, nullptr, &queue}, &request).ok());
+    bool follows = true;
+    ASSERT_TRUE(request.test(&follows, &queue).ok());
+    EXPECT_FALSE(follows) << "NCCL is still busy with it";
+    EXPECT_TRUE(device_->followers.empty());
+    ASSERT_TRUE(request.wait(&queue).ok());
+    EXPECT_EQ(device_->followers, std::vector<void*>{&queue});
+    EXPECT_TRUE(request.is_open()) << "the host has not seen its end";
+    device_->polls_until_reached = 2;
+    comm.reset(); // waits for what the queue follows
+    EXPECT_EQ(script().count("CommAbort"), 0);
+    EXPECT_TRUE(request.wait().ok());
+    EXPECT_FALSE(request.is_open());
+}
+
+TEST_F(Nccl, WhatComesBackToTheHostIsFollowedByNobody) {
+    const auto comm = make(0, 2);
+    std::array<float, 2> values{};
+    TestQueue queue;
+    comm::CommRequest request;
+    ASSERT_TRUE(comm->begin(comm::SumF32{values.data(), 2}, {0, nullptr, &queue}, &request).ok());
+    ASSERT_TRUE(request.wait(&queue).ok());
+    EXPECT_TRUE(device_->followers.empty());
+    EXPECT_FALSE(request.is_open()) << "it was waited for";
+}
+
 TEST_F(Nccl, ACaptureIsRefusedBeforeAnythingIsBegun) {
     const auto comm = make(0, 2);
     std::array<float, 2> values{};

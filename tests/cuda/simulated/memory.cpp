@@ -23,6 +23,7 @@ struct Block {
     void* mapped; // whole pages
     std::size_t mapped_bytes;
     cudaMemoryType type;
+    bool is_pooled = false;
 };
 using Blocks = std::map<void*, Block>;
 
@@ -99,7 +100,7 @@ cudaError_t take_memory(void** out, std::size_t bytes, cudaMemoryType type) noex
     }
     void* const memory = static_cast<char*>(mapped) + (whole - bytes) / kAlignment * kAlignment;
     std::memset(mapped, 0xcd, whole); // its contents are undefined
-    device_memory()[memory] = {bytes, mapped, whole, type};
+    device_memory()[memory] = {bytes, mapped, whole, type, false};
     protect_all(PROT_NONE);
     ++control().allocations;
     *out = memory;
@@ -179,7 +180,12 @@ cudaError_t cudaMallocAsync(void** pointer, std::size_t bytes, cudaStream_t stre
     const std::lock_guard lock(mutex());
     const cudaError_t refused =
         refuse_in_capture(*stream_of(stream)); // a node of a graph: not by us
-    return refused != cudaSuccess ? refused : take_memory(pointer, bytes, cudaMemoryTypeDevice);
+    const cudaError_t error =
+        refused != cudaSuccess ? refused : take_memory(pointer, bytes, cudaMemoryTypeDevice);
+    if (error == cudaSuccess) {
+        device_memory()[*pointer].is_pooled = true;
+    }
+    return error;
 }
 
 cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
@@ -195,7 +201,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
     return is_added ? cudaSuccess : cudaPeekAtLastError();
 }
 
-// Waits for all work on the device, as the real one does.
+// Waits for all work on the device, as the real one does, but not for memory of the pool.
 cudaError_t cudaFree(void* pointer) {
     const std::lock_guard lock(mutex());
     if (pointer == nullptr) {
@@ -205,7 +211,10 @@ cudaError_t cudaFree(void* pointer) {
     if (const cudaError_t error = refuse_unsafe(); error != cudaSuccess) {
         return error;
     }
-    wait_for_device();
+    const auto block = device_memory().find(pointer);
+    if (block == device_memory().end() || !block->second.is_pooled) {
+        wait_for_device();
+    }
     const cudaError_t fault = begin(); // is told, but the memory is gone
     if (device_memory().count(pointer) == 0) {
         return fail(cudaErrorInvalidValue);

@@ -179,6 +179,19 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
     return outcome();
 }
 
+cudaError_t cudaDeviceSynchronize() {
+    const std::lock_guard lock(mutex());
+    if (const cudaError_t error = begin(); error != cudaSuccess) {
+        return error;
+    }
+    ++control().syncs;
+    if (const cudaError_t error = refuse_unsafe(); error != cudaSuccess) {
+        return error;
+    }
+    wait_for_device();
+    return outcome();
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
     const std::lock_guard lock(mutex());
     CUstream_st* const stream = stream_of(handle);
