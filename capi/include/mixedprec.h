@@ -49,6 +49,7 @@
 #include "mixedprec/model_file.h"
 #include "mixedprec/optimizer.h"
 #include "mixedprec/optimizer_state.h"
+#include "mixedprec/param_changes.h"
 #include "mixedprec/quant.h"
 #include "mixedprec/queue.h"
 #include "mixedprec/recipe.h"

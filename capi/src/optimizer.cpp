@@ -41,36 +41,6 @@ mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_group_d
     });
 }
 
-mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group, const mp_param_desc* desc,
-                                 int32_t* index) {
-    return boundary([&] {
-        optim::Optimizer& object = *object_of(optimizer, "optimizer");
-        const auto source = read_struct(desc, "desc");
-        check_flags(source.flags, MP_PARAM_NORM_ELSEWHERE | MP_PARAM_FROZEN, "desc.flags");
-        optim::NewParameter parameter;
-        parameter.counts_elsewhere = (source.flags & MP_PARAM_NORM_ELSEWHERE) != 0;
-        parameter.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
-        parameter.name = required(source.name, "desc.name");
-        parameter.param = shape_of(source.param, "desc.param");
-        if (!parameter.param->is_deferred()) {
-            parameter.param->require_memory("desc.param");
-        }
-        if (source.grad != nullptr) {
-            parameter.grad = object_of(source.grad, "desc.grad");
-        }
-        if (source.init_fp32 != nullptr) {
-            parameter.init_fp32 = object_of(source.init_fp32, "desc.init_fp32");
-        }
-        Stream& stream = object.context()->stream();
-        stream.refuse_capture("optimizer: a parameter is to be added");
-        const int32_t number = object.add_parameter(stream, group, parameter);
-        complete(stream);
-        if (index != nullptr) {
-            *index = number;
-        }
-    });
-}
-
 mp_status mp_optimizer_set_lr(mp_optimizer* optimizer, int32_t group, double lr) {
     return boundary([&] { object_of(optimizer, "optimizer")->groups().set_lr(group, lr); });
 }

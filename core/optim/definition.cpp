@@ -81,18 +81,20 @@ void check_gather(const recipe::Recipe& recipe, const shard::ShardingOptions& op
 
 } // namespace
 
+shard::Common common_of(const Parameters& parameters, int32_t index) {
+    const Parameter& p = parameters[index];
+    return {"parameter " + std::to_string(index) + "'s name, shape, types or group", hash_of(p),
+            p.name + ": " + p.param->shape().text() + " " + dtype_name(p.param->dtype()) +
+                (p.layout.is_frozen ? std::string(", frozen")
+                                    : std::string(", gradient ") + dtype_name(p.grad->dtype())) +
+                ", group " + std::to_string(p.group)};
+}
+
 shard::Definition definition(const recipe::Recipe& recipe, const OptimizerOptions& options,
                              const Parameters& parameters) {
     shard::Definition definition{settings_of(recipe, options), {}};
-    for (const Parameter& p : parameters) {
-        definition.parameters.push_back(
-            {"parameter " + std::to_string(definition.parameters.size()) +
-                 "'s name, shape, types or group",
-             hash_of(p),
-             p.name + ": " + p.param->shape().text() + " " + dtype_name(p.param->dtype()) +
-                 (p.layout.is_frozen ? std::string(", frozen")
-                                     : std::string(", gradient ") + dtype_name(p.grad->dtype())) +
-                 ", group " + std::to_string(p.group)});
+    for (int32_t i = 0; i < parameters.count(); ++i) {
+        definition.parameters.push_back(common_of(parameters, i));
     }
     return definition;
 }

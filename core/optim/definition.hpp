@@ -12,6 +12,9 @@ namespace mp::optim {
 shard::Definition definition(const recipe::Recipe& recipe, const OptimizerOptions& options,
                              const Parameters& parameters);
 
+// Of one parameter: what definition() has of it.
+shard::Common common_of(const Parameters& parameters, int32_t index);
+
 // Throws for parameters that the options cannot share.
 std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
                                                   const shard::ShardingOptions& options,

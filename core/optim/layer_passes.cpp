@@ -31,11 +31,15 @@ uint64_t definition_of(const std::vector<std::vector<int32_t>>& layers, int32_t 
 LayerPasses::LayerPasses(const Parameters& parameters)
     : parameters_(parameters), definition_(definition_of({}, 0)) {}
 
-void LayerPasses::set_layers(std::vector<std::vector<int32_t>> layers, int32_t prefetch) {
+void LayerPasses::refuse_begun() const {
     if (!begun_.empty()) {
         fail(Code::bad_state, "optimizer: layer %d has begun; end its pass, or step, first",
              begun_.begin()->first);
     }
+}
+
+void LayerPasses::set_layers(std::vector<std::vector<int32_t>> layers, int32_t prefetch) {
+    refuse_begun();
     if (prefetch < 0 || prefetch > kMostPrefetched) {
         fail(Code::invalid_argument, "optimizer: prefetch is %d; it must be 0..%d", prefetch,
              kMostPrefetched);

@@ -30,6 +30,7 @@ class LayerPasses final : public StepParticipant {
     void begin_layer(Stream& stream, int32_t layer, LayerPass pass);
     void end_layer(Stream& stream, int32_t layer, LayerPass pass);
 
+    void refuse_begun() const; // throws where a layer has begun
     void propose(comm::Agreement& agreement) override;
     // Weights are gone: no pass is under way.
     void end(Stream& /*stream*/) noexcept override { start_over(); }

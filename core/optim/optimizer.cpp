@@ -4,6 +4,7 @@
 #include "comm/capture.hpp"
 #include "optim/definition.hpp"
 #include "status/guarded.hpp"
+#include "system/fnv.hpp"
 
 namespace mp::optim {
 namespace {
@@ -62,7 +63,7 @@ Optimizer::~Optimizer() {
     }
 }
 
-int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParameter& parameter) {
+void Optimizer::add_to(Relayout& next, int32_t group, const NewParameter& parameter) const {
     groups_.check(group, false);
     const auto check_number = [&](const Tensor* number, const char* name) {
         for (const Tensor* array : {parameter.param.get(), parameter.grad.get()}) {
@@ -78,10 +79,106 @@ int32_t Optimizer::add_parameter(Stream& stream, int32_t group, const NewParamet
     for (const auto& lr : groups_.lr_tensors()) {
         check_number(lr.get(), "lr");
     }
-    const int32_t index = parameters_.add(stream, group, groups_.recipe_of(group, parameter.name),
-                                          groups_.hyper(group).rule, parameter);
+    next.add(group, groups_.recipe_of(group, parameter.name), groups_.hyper(group).rule, parameter);
+}
+
+int32_t Optimizer::add_parameters(Stream& stream, int32_t group,
+                                  const std::function<std::vector<NewParameter>()>& list) {
+    const int32_t first = parameters_.count();
+    relayout(stream, {"parameters are added", 0, {}}, [&](Relayout& next) {
+        for (const NewParameter& parameter : list()) {
+            add_to(next, group, parameter);
+        }
+        return shard::Common{"the number of parameters that are added",
+                             static_cast<uint64_t>(parameters_.count() - first),
+                             {}};
+    });
+    return first;
+}
+
+void Optimizer::set_frozen(Stream& stream, const std::function<std::span<const int32_t>()>& indices,
+                           bool is_frozen) {
+    const shard::Common call = {is_frozen ? "parameters are frozen"
+                                          : "parameters are trained again",
+                                is_frozen ? 1U : 2U,
+                                {}};
+    relayout(stream, call, [&](Relayout& next) {
+        system::Fnv64 hash;
+        std::string first = "none";
+        for (const int32_t index : indices()) {
+            const Parameter& p = parameters_[index];
+            first = hash.value() == system::Fnv64().value() ? "the first '" + p.name + "'" : first;
+            hash.add(index);
+            next.set_frozen(index, groups_.recipe_of(p.group, p.name), is_frozen);
+        }
+        return shard::Common{"the parameters to freeze or to train", hash.value(), first};
+    });
+}
+
+// A list that is changed counts from the next step on, whose tables are made again.
+void Optimizer::relayout(Stream& stream, const shard::Common& call, const Change& change) {
+    Relayout next(parameters_, stream);
+    if (sharding() != nullptr) {
+        relayout_with_ranks(stream, next, call, change);
+    } else {
+        tables_.refuse_open();
+        (void)change(next);
+        next.make_states();
+        tables_.room_to_restart(next.switched().size());
+    }
+    next.keep();
+    tables_.restart(next.switched());
     groups_.changes().plan = true;
-    return index;
+}
+
+// Three agreements: on what is to change, on what has been made for it, and that all of it is where it belongs.
+void Optimizer::relayout_with_ranks(Stream& stream, Relayout& next, const shard::Common& call,
+                                    const Change& change) {
+    shard::Sharding& ranks = *sharding();
+    check(ranks.groups().status());
+    shard::Common what = {"what changes", 0, {}};
+    Status own = guarded("a change of parameters", [&]() -> Status {
+        comm::refuse_capture(stream);
+        tables_.refuse_open();
+        layer_passes_.refuse_begun();
+        ranks.refuse_under_way(stream);
+        what = change(next);
+        stream.sync();
+        return {};
+    });
+    comm::Agreement first;
+    first.must_equal("the call that changes parameters", call.value, call.name.c_str());
+    first.must_equal(what.name.c_str(), what.value, what.shown.c_str());
+    first.decline(own);
+    check(ranks.reach(first));
+    next.fetch();
+
+    const auto added = static_cast<std::size_t>(parameters_.count() - next.first_added());
+    std::vector<shard::Common> rows(added);
+    uint64_t plan = 0;
+    uint64_t values = 0;
+    own = guarded("another list of parameters", [&]() -> Status {
+        for (std::size_t i = 0; i < added; ++i) {
+            rows[i] = common_of(parameters_, next.first_added() + static_cast<int32_t>(i));
+        }
+        next.cut(sharded_tensors(recipe_, options_.sharding, parameters_));
+        plan = ranks.plan().hash();
+        values = shard::first_values_hash(stream, ranks.tensors().last(added));
+        next.make_states();
+        tables_.room_to_restart(next.switched().size());
+        return {};
+    });
+    comm::Agreement second;
+    for (const shard::Common& row : rows) {
+        second.must_equal(row.name.c_str(), row.value, row.shown.c_str());
+    }
+    second.must_equal("the shard plan", plan);
+    second.must_equal("the initial weights (mp_comm_broadcast makes them equal)", values);
+    second.decline(own);
+    check(ranks.reach(second));
+    next.exchange();
+    comm::Agreement third;
+    check(ranks.reach(third));
 }
 
 void Optimizer::set_max_grad_norm(double max_grad_norm) {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "optim/grad_scales.hpp"
 #include "optim/norm_group.hpp"
 #include "optim/open_step.hpp"
+#include "optim/relayout.hpp"
 #include "optim/step_guard.hpp"
 #include "optim/step_history.hpp"
 #include "optim/step_layers.hpp"
@@ -50,7 +52,16 @@ class Optimizer {
     [[nodiscard]] const std::shared_ptr<Context>& context() const noexcept { return context_; }
     [[nodiscard]] const recipe::Recipe& recipe() const noexcept { return recipe_; }
 
-    int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter);
+    int32_t add_parameter(Stream& stream, int32_t group, const NewParameter& parameter) {
+        return add_parameters(stream, group, [&] { return std::vector{parameter}; });
+    }
+    // Returns the number of the first one. Collective where ranks have cut the parameters: what `list` throws, or what cannot be,
+    // they all hear, and then nothing has changed.
+    int32_t add_parameters(Stream& stream, int32_t group,
+                           const std::function<std::vector<NewParameter>()>& list);
+    // From now on these are not trained, or are: likewise.
+    void set_frozen(Stream& stream, const std::function<std::span<const int32_t>()>& indices,
+                    bool is_frozen);
     // From the next step on; 0: no clipping. The same on all ranks.
     void set_max_grad_norm(double max_grad_norm);
     // As ParamGroups::set_lr_tensor(). A tensor may share no memory with what steps write.
@@ -67,7 +78,7 @@ class Optimizer {
     void set_layers(std::vector<std::shared_ptr<linear::Linear>> layers);
 
     // Where ranks share the parameters: cuts them, and makes this rank's states. Collective; the first step does it
-    // where nobody has. No parameter can be added after it.
+    // where nobody has.
     void shard(Stream& stream);
     // Collective where ranks share the parameters.
     void step(Stream& stream, scaler::LossScaler* scaler);
@@ -76,6 +87,12 @@ class Optimizer {
 
   private:
     [[nodiscard]] StepOptions step_options() const;
+    void add_to(Relayout& next, int32_t group, const NewParameter& parameter) const;
+    // What a call changes, and what of it ranks must have in common.
+    using Change = std::function<shard::Common(Relayout&)>;
+    void relayout(Stream& stream, const shard::Common& call, const Change& change);
+    void relayout_with_ranks(Stream& stream, Relayout& next, const shard::Common& call,
+                             const Change& change);
 
     std::shared_ptr<Context> context_;
     recipe::Recipe recipe_;

@@ -62,6 +62,14 @@ class ParamStates {
         visit(compensation_.codes);
         visit(master_);
     }
+    // Every array, scales too, with the bytes of it that belong to one chunk; 0: one number for all elements.
+    template <typename Body> void for_each_array(const Body& body) const {
+        for (int k = 0; k < rule().state_count; ++k) {
+            visit_kept(states_[k], formats_.states[k], body);
+        }
+        visit_kept(compensation_, formats_.compensation, body);
+        visit_kept({master_, nullptr}, formats_.master, body);
+    }
     void add_bytes(MemoryReport& report) const noexcept;
     [[nodiscard]] const StateFormats& formats() const noexcept { return formats_; }
     // One of the rule's states, or "compensation".
@@ -81,6 +89,20 @@ class ParamStates {
     };
     Kept make_kept(const std::shared_ptr<Context>& context, Stream& stream, FormatId format,
                    const Shape& shape) const;
+    template <typename Body>
+    static void visit_kept(const Kept& kept, FormatId format, const Body& body) {
+        if (kept.codes == nullptr) {
+            return;
+        }
+        body(*kept.codes, code_bytes(format, kChunkElements));
+        if (const TensorScales* const scales = kept.codes->scales(); scales != nullptr) {
+            body(*scales->scale_inv, int64_t{0});
+            body(*scales->amax, int64_t{0});
+        }
+        if (kept.block_scales != nullptr) {
+            body(*kept.block_scales, scale_bytes(format, kChunkElements));
+        }
+    }
     [[nodiscard]] StoredState stored(const Kept& kept, FormatId format, bool is_signed) const;
     [[nodiscard]] numerics::RuleInfo rule() const noexcept {
         return numerics::rule_info(formats_.rule);

@@ -12,34 +12,6 @@
 namespace mp::optim {
 namespace {
 
-// A deferred one gets memory, unless ranks are to cut it.
-void settle_memory(Stream& stream, Parameter& p) {
-    if (!p.param->is_deferred()) {
-        return;
-    }
-    p.has_values = p.init_fp32 != nullptr;
-    if (p.layout.weight.lifetime == Lifetime::in_use) {
-        p.param->set_deferred(false);
-    } else {
-        p.param->restore_memory(stream);
-    }
-}
-
-void claim(ClaimedMemory& memory, const Tensor& tensor, const char* what, const Parameter& owner) {
-    memory.add(tensor.data(), tensor.bytes(), what + (" of '" + owner.name + "'"));
-}
-
-void give_up(ClaimedMemory& memory, const Parameter& p) noexcept {
-    const auto remove = [&](const Tensor& tensor) { memory.remove(tensor.data(), tensor.bytes()); };
-    remove(*p.param);
-    if (p.grad != nullptr) {
-        remove(*p.grad);
-    }
-    if (p.states.has_value()) {
-        p.states->for_each(remove);
-    }
-}
-
 void copy_array(Stream& stream, const ArrayRef& from, const ArrayRef& to, CopyKind kind) {
     const auto copy = [&](void* target, const void* source, int64_t bytes) {
         if (target != nullptr && source != nullptr && bytes > 0) {
@@ -76,61 +48,8 @@ uint64_t Parameter::uid() const {
     return hash.value();
 }
 
-int32_t Parameters::add(Stream& stream, int32_t group, const recipe::Recipe& recipe,
-                        numerics::RuleId rule, const NewParameter& source) {
-    if (sharding_ != nullptr) {
-        fail(Code::bad_state,
-             "optimizer: its parameters are shared out among the ranks; '%s' comes too late",
-             source.name.c_str());
-    }
-    check_new(context_->stream().device(), recipe, options_, source);
-    if (names_.contains(source.name)) {
-        fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'",
-             source.name.c_str());
-    }
-    check_apart(memory_, source);
-    Parameter made;
-    made.name = source.name;
-    made.group = group;
-    made.param = source.param;
-    made.init_fp32 = source.init_fp32;
-    made.counts_elsewhere = source.counts_elsewhere;
-    const bool was_deferred = source.param->is_deferred();
-    const Shape& shape = source.param->shape();
-    made.layout = make_layout(
-        recipe, {shape.count(), format_of(*source.param), shape.ndim < 2, rule, source.is_frozen},
-        options_);
-    made.grad = source.grad != nullptr
-                    ? source.grad
-                    : make_state(context_, stream, made.layout.grad.format, shape);
-    const int32_t index = count();
-    list_.push_back(std::move(made));
-    try {
-        settle_memory(stream, list_.back());
-        names_.emplace(source.name, index);
-        Parameter& added = list_.back();
-        if (was_deferred && added.grad != nullptr &&
-            added.layout.grad.lifetime == Lifetime::in_use) {
-            added.grad->drop_memory(stream);
-        }
-        claim(memory_, *added.param, "weight", added);
-        if (added.grad != nullptr) {
-            claim(memory_, *added.grad, "gradient", added);
-        }
-        if (options_.stage < 0) {
-            make_states(stream, index);
-        }
-    } catch (...) {
-        give_up(memory_, list_.back());
-        names_.erase(source.name);
-        list_.pop_back();
-        if (was_deferred) {
-            source.param->drop_memory(stream);
-            source.param->set_deferred(true);
-        }
-        throw;
-    }
-    return index;
+void claim(ClaimedMemory& memory, const Tensor& tensor, const char* what, const Parameter& owner) {
+    memory.add(tensor.data(), tensor.bytes(), what + (" of '" + owner.name + "'"));
 }
 
 // Claims of memory that was given back would meet what came to lie there.
@@ -149,28 +68,30 @@ void Parameters::make_states(Stream& stream) {
     }
 }
 
-// The states of the elements that are here, with their first values.
 void Parameters::make_states(Stream& stream, int32_t index) {
-    Parameter& p = list_[static_cast<std::size_t>(index)];
-    if (p.layout.is_frozen) {
-        return;
-    }
-    const shard::ShardSlice own = slice(index);
-    if (own.count > 0 || p.layout.states == Placement::whole) {
-        const Shape shape =
-            own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
-        Stream& place = state_stream(stream);
-        if (p.layout.host_weight.exists()) {
-            p.host_weight = make_tensor(context_, place, device_weight(index).format, shape);
-        }
-        p.states.emplace(context_, place, p.layout.formats, shape);
-        p.states->for_each([&](const Tensor& state) { claim(memory_, state, "states", p); });
-        const bool comes_later = p.grad == nullptr && sharding_ == nullptr;
-        const auto check_arrays = comes_later ? check_kept : check_segment;
-        check_arrays(segment(index), p.name.c_str(), p.layout.formats.rule);
+    if (allocate_states(stream, index)) {
         initialize(stream, index);
     }
-    p.init_fp32 = nullptr;
+    list_[static_cast<std::size_t>(index)].init_fp32 = nullptr;
+}
+
+bool Parameters::allocate_states(Stream& stream, int32_t index) {
+    Parameter& p = list_[static_cast<std::size_t>(index)];
+    const shard::ShardSlice own = slice(index);
+    if (p.layout.is_frozen || (own.count == 0 && p.layout.states != Placement::whole)) {
+        return false;
+    }
+    const Shape shape = own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
+    Stream& place = state_stream(stream);
+    if (p.layout.host_weight.exists()) {
+        p.host_weight = make_tensor(context_, place, device_weight(index).format, shape);
+    }
+    p.states.emplace(context_, place, p.layout.formats, shape);
+    p.states->for_each([&](const Tensor& state) { claim(memory_, state, "states", p); });
+    const bool comes_later = p.grad == nullptr && sharding_ == nullptr;
+    const auto check_arrays = comes_later ? check_kept : check_segment;
+    check_arrays(segment(index), p.name.c_str(), p.layout.formats.rule);
+    return true;
 }
 
 void Parameters::initialize(Stream& stream, int32_t index) {

@@ -54,9 +54,6 @@ class Parameters {
     Parameters(std::shared_ptr<Context> context, const LayoutOptions& options)
         : context_(std::move(context)), options_(options) {}
 
-    // Throws for what cannot be, and then nothing has changed. `recipe` and `rule` are those of the group.
-    int32_t add(Stream& stream, int32_t group, const recipe::Recipe& recipe, numerics::RuleId rule,
-                const NewParameter& parameter);
     [[nodiscard]] int32_t count() const noexcept { return static_cast<int32_t>(list_.size()); }
     [[nodiscard]] const Parameter& operator[](int32_t index) const; // throws where there is none
     [[nodiscard]] auto begin() const noexcept { return list_.begin(); }
@@ -99,7 +96,12 @@ class Parameters {
     [[nodiscard]] MemoryReport memory() const noexcept;
 
   private:
+    friend class Relayout; // which changes the list
+
+    // The states of the elements that are here, with their first values.
     void make_states(Stream& stream, int32_t index);
+    // All zero; false: there are none.
+    bool allocate_states(Stream& stream, int32_t index);
     void initialize(Stream& stream, int32_t index);
 
     std::shared_ptr<Context> context_;
@@ -110,6 +112,7 @@ class Parameters {
     std::unique_ptr<shard::Sharding> sharding_;
 };
 
+void claim(ClaimedMemory& memory, const Tensor& tensor, const char* what, const Parameter& owner);
 // Throws, and names one that has no values.
 void check_have_values(const Parameters& parameters);
 // What of a parameter goes into a checkpoint, and where it is.

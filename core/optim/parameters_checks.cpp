@@ -43,19 +43,23 @@ void check_format(const recipe::Recipe& recipe, const LayoutOptions& layout,
              "scale",
              name, format_text(p.param->format()).c_str());
     }
-    if (p.is_frozen) {
-        return;
-    }
-    const FormatId format = kept_format(recipe, memory, layout);
-    if (format != FormatId::fp32 && format != recipe.weight) {
-        fail(Code::invalid_dtype,
-             "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
-             "precision",
-             name, format_name(format), format_name(recipe.weight));
+    if (!p.is_frozen) {
+        check_trained(recipe, layout, p.name, *p.param);
     }
 }
 
 } // namespace
+
+void check_trained(const recipe::Recipe& recipe, const LayoutOptions& layout,
+                   const std::string& name, const Tensor& param) {
+    const FormatId format = kept_format(recipe, format_of(param), layout);
+    if (format != FormatId::fp32 && format != recipe.weight) {
+        fail(Code::invalid_dtype,
+             "optimizer: parameter '%s' is %s; the recipe wants %s, or fp32 for one kept in high "
+             "precision",
+             name.c_str(), format_name(format), format_name(recipe.weight));
+    }
+}
 
 void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutOptions& layout,
                const NewParameter& p) {

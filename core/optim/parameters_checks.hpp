@@ -9,6 +9,9 @@ namespace mp::optim {
 // A name, shapes and formats that cannot be.
 void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutOptions& layout,
                const NewParameter& parameter);
+// A weight whose format no rule trains under this recipe.
+void check_trained(const recipe::Recipe& recipe, const LayoutOptions& layout,
+                   const std::string& name, const Tensor& param);
 // A gradient that one step is given for a parameter.
 void check_given(const Parameters& parameters, const Parameter& parameter, const Tensor& grad);
 // A step writes all parameters and states and may zero all gradients, in any order.

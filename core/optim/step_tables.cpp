@@ -112,8 +112,9 @@ void StepTables::plan(Stream& stream) {
     StepCounts counts = memory_.read(stream);
     Cohorts next = cohorts_;
     next.extend(groups_, parameters_, counts.group_steps);
-    if (!unused_.empty() || !left_out_.empty()) {
-        next = Cohorts(parameters_, next.counts(counts.group_steps), unused_, counts.group_steps);
+    if (!unused_.empty() || !left_out_.empty() || !restarted_.empty()) {
+        next =
+            Cohorts(parameters_, counts_of(next, counts.group_steps), unused_, counts.group_steps);
     }
     std::vector<int32_t> left_out = unused_;
     StepMemory tables(stream, next.hyper(groups_), counts);
@@ -121,6 +122,37 @@ void StepTables::plan(Stream& stream) {
     memory_.set_tables(std::move(tables));
     cohorts_ = std::move(next);
     left_out_ = std::move(left_out);
+    restarted_.clear();
+}
+
+// A group's count is the most that any parameter of it has that is trained; 0 where there is none any more.
+Cohorts::Counts StepTables::counts_of(const Cohorts& cohorts,
+                                      const std::vector<int64_t>& steps) const {
+    Cohorts::Counts counts = cohorts.counts(steps);
+    for (const int32_t restarted : restarted_) {
+        counts.parameters[static_cast<std::size_t>(restarted)] = 0;
+    }
+    std::vector<bool> is_counted(counts.groups.size());
+    for (const int32_t restarted : restarted_) {
+        const auto group = static_cast<std::size_t>(parameters_[restarted].group);
+        counts.groups[group] = is_counted[group] ? counts.groups[group] : 0;
+        is_counted[group] = true;
+    }
+    for (int32_t i = 0; i < parameters_.count(); ++i) {
+        const auto group = static_cast<std::size_t>(parameters_[i].group);
+        if (is_counted[group] && !parameters_[i].layout.is_frozen) {
+            counts.groups[group] =
+                std::max(counts.groups[group], counts.parameters[static_cast<std::size_t>(i)]);
+        }
+    }
+    return counts;
+}
+
+void StepTables::restart(std::span<const int32_t> parameters) noexcept {
+    for (const int32_t i : parameters) {
+        restarted_.push_back(i);
+        unused_.erase(std::remove(unused_.begin(), unused_.end(), i), unused_.end());
+    }
 }
 
 void StepTables::begin(Stream& stream) {
@@ -197,7 +229,10 @@ int64_t StepTables::group_step(Stream& stream, int32_t group) const {
     if (!cohorts_.knows(group)) {
         return 0; // added since the last step
     }
-    const Cohorts::Counts counts = cohorts_.counts(memory_.read(stream).group_steps);
+    std::vector<int64_t> steps = memory_.read(stream).group_steps;
+    Cohorts now = cohorts_;
+    now.extend(groups_, parameters_, steps);
+    const Cohorts::Counts counts = counts_of(now, steps);
     return counts.groups[static_cast<std::size_t>(group)];
 }
 
@@ -218,7 +253,7 @@ void StepTables::save(Stream& stream, OptimizerCounts& counts) const {
     Cohorts now = cohorts_;
     std::vector<int64_t> steps = read.group_steps;
     now.extend(groups_, parameters_, steps);
-    Cohorts::Counts of_all = now.counts(steps);
+    Cohorts::Counts of_all = counts_of(now, steps);
     counts.seed = seed_;
     counts.step = read.state.step;
     counts.skipped_steps = read.state.skipped_steps;
@@ -247,6 +282,7 @@ void StepTables::restore(Stream& stream, RestoredCounts& restored) {
     cohorts_ = std::move(restored.tables.cohorts);
     unused_.clear();
     left_out_.clear();
+    restarted_.clear();
 }
 
 } // namespace mp::optim

@@ -32,6 +32,10 @@ class StepTables final : public StepParticipant {
     [[nodiscard]] UpdateSegment segment(int32_t parameter) const;
     // Those that the next step passes over, beside those marked before; their gradients become zero. Not in a capture.
     void mark_unused(Stream& stream, std::span<const int32_t> parameters);
+    // Parameters were frozen, or are trained again: they are not marked, and t of each begins at 0. Without memory of its own
+    // after room_to_restart() for as many.
+    void room_to_restart(std::size_t more) { restarted_.reserve(restarted_.size() + more); }
+    void restart(std::span<const int32_t> parameters) noexcept;
     // All gradients, and nothing is marked.
     void zero_grad(Stream& stream);
     [[nodiscard]] const StepMemory& memory() const noexcept { return memory_; }
@@ -68,6 +72,9 @@ class StepTables final : public StepParticipant {
     };
 
   private:
+    // Of everything there is, restarted_ included; `cohorts` has all parameters.
+    [[nodiscard]] Cohorts::Counts counts_of(const Cohorts& cohorts,
+                                            const std::vector<int64_t>& steps) const;
     void plan(Stream& stream);
     void plan_arrays(Stream& stream, const Cohorts& cohorts);
     void log_memory() const noexcept;
@@ -76,9 +83,10 @@ class StepTables final : public StepParticipant {
     ParamGroups& groups_;
     const Parameters& parameters_;
     uint64_t seed_;
-    std::vector<int32_t> unused_;   // in the next step, sorted; none is frozen
-    std::vector<int32_t> left_out_; // of cohorts_ and arrays_, likewise
-    Cohorts cohorts_;               // the rows of memory_
+    std::vector<int32_t> unused_;    // in the next step, sorted; none is frozen
+    std::vector<int32_t> left_out_;  // of cohorts_ and arrays_, likewise
+    std::vector<int32_t> restarted_; // since the tables were made
+    Cohorts cohorts_;                // the rows of memory_
     StepMemory memory_;
     TextLine<300> shown_; // in an agreement
     SegmentPlan arrays_;  // where states are on the host, of the gradients alone

@@ -369,6 +369,15 @@ void GradientBuckets::start_over() noexcept {
     }
 }
 
+bool GradientBuckets::is_idle() const {
+    const auto waits = [](const Bucket& bucket) {
+        return !bucket.wire.exists() ||
+               (bucket.missing == static_cast<int32_t>(bucket.is_ready.size()) &&
+                bucket.contributions.empty() && !bucket.is_staged && !bucket.has_sum);
+    };
+    return in_flight_.empty() && std::all_of(buckets_.begin(), buckets_.end(), waits);
+}
+
 ArrayRef GradientBuckets::sum_of(int32_t parameter) const {
     const auto i = static_cast<std::size_t>(parameter);
     const int64_t count = plan_.slice_on(parameter, shard()).count;

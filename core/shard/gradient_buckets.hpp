@@ -71,7 +71,8 @@ class GradientBuckets {
         return static_cast<int64_t>(sums_.bytes()) + scales_.bytes();
     }
     [[nodiscard]] SharedScales& scales() noexcept { return scales_; }
-    [[nodiscard]] const SharedScales& scales() const noexcept { return scales_; }
+    // No gradient is on its way, summed, or said to be ready: as after a step.
+    [[nodiscard]] bool is_idle() const;
 
   private:
     struct Bucket {

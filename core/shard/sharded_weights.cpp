@@ -10,25 +10,42 @@ namespace mp::shard {
 ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream,
                                int32_t stage, comm::Communicator& comm, const ShardPlan& plan,
                                const std::vector<ShardedTensor>& tensors,
-                               comm::MessageCounts& messages, Stream* between)
+                               comm::MessageCounts& messages, Stream* between,
+                               const ShardedWeights* before)
     : stage_(stage), comm_(comm), plan_(plan), tensors_(tensors), messages_(messages),
       between_(between), own_(tensors.size()), gathered_by_(tensors.size()) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
-        const Tensor& param = *tensors_[i].param;
-        const ShardSlice own = own_slice(parameter);
-        const bool is_codes = tensors_[i].is_codes();
-        if (is_codes) {
+        if (tensors_[i].is_codes()) {
             code_parameters_.push_back(parameter);
         }
-        if (tensors_[i].is_apart && own.count > 0) {
-            const Format exact = is_codes ? Format{tensors_[i].exact, {}, {}} : param.format();
-            own_[i] = make_tensor(context, stream, exact, Shape{{own.count}, 1});
-        }
-        if (param.has_memory()) { // a deferred one has no values yet
+        own_[i] = make_own(context, stream, parameter, before);
+        const bool is_as_before = before != nullptr && i < before->own_.size() &&
+                                  own_[i] != nullptr && own_[i] == before->own_[i];
+        if (tensors_[i].param->has_memory() && !is_as_before) { // a deferred one has no values yet
             update_own(stream, parameter);
         }
     }
+}
+
+std::shared_ptr<Tensor> ShardedWeights::make_own(const std::shared_ptr<Context>& context,
+                                                 Stream& stream, int32_t parameter,
+                                                 const ShardedWeights* before) const {
+    const auto i = static_cast<std::size_t>(parameter);
+    const ShardedTensor& tensor = tensors_[i];
+    const ShardSlice own = own_slice(parameter);
+    if (!tensor.is_apart || own.count == 0) {
+        return nullptr;
+    }
+    if (before != nullptr && i < before->own_.size() &&
+        before->tensors_[i].is_frozen() == tensor.is_frozen()) {
+        const ShardSlice old = before->own_slice(parameter);
+        if (old.start == own.start && old.count == own.count) {
+            return before->own_[i];
+        }
+    }
+    const Format exact = tensor.is_codes() ? Format{tensor.exact, {}, {}} : tensor.param->format();
+    return make_tensor(context, stream, exact, Shape{{own.count}, 1});
 }
 
 void ShardedWeights::update_own(Stream& stream, int32_t parameter) {
@@ -205,11 +222,22 @@ void ShardedWeights::publish(Stream& stream) {
         release(stream, all);
         return;
     }
+    send_all(stream, [&] { publish_buckets(stream); });
+}
+
+template <typename Body> void ShardedWeights::send_all(Stream& stream, const Body& body) {
     try {
-        publish_buckets(stream);
+        body();
+        land(stream);
     } catch (...) { // nobody reads this rank's weights any more
         drop();
         throw;
+    }
+}
+
+void ShardedWeights::land(Stream& stream) {
+    while (!gathers_.empty()) {
+        finish_first(stream);
     }
 }
 
@@ -217,6 +245,26 @@ void ShardedWeights::drop() noexcept {
     ended_gathers_ += gathers_.size();
     done_gathers_ = 0;
     gathers_.clear();
+}
+
+void ShardedWeights::publish_some(Stream& stream, std::span<const int32_t> parameters) {
+    if (stage_ == 0) {
+        return;
+    }
+    agree_on_code_scales(stream);
+    if (stage_ < 3) {
+        fetch(stream, parameters);
+    }
+}
+
+// One after another, so that the memory of the exchange stays small.
+void ShardedWeights::fetch(Stream& stream, std::span<const int32_t> parameters) {
+    send_all(stream, [&] {
+        for (const int32_t parameter : parameters) {
+            send(stream, {parameter});
+            finish_first(stream);
+        }
+    });
 }
 
 // A bucket at a time, so that the memory of the exchange stays small.
@@ -229,13 +277,6 @@ void ShardedWeights::publish_buckets(Stream& stream) {
         if (gathers_.size() > 1) {
             finish_first(stream);
         }
-    }
-    land(stream);
-}
-
-void ShardedWeights::land(Stream& stream) {
-    while (!gathers_.empty()) {
-        finish_first(stream);
     }
 }
 

@@ -34,11 +34,12 @@ struct ShardedTensor {
 
 class ShardedWeights {
   public:
-    // All that it refers to outlives it. `stage` as in sharding.hpp; `between` as in GradientForm.
+    // All that it refers to outlives it. `stage` as in sharding.hpp; `between` as in GradientForm. `before`: those of a list that
+    // this one has changed, or null; slices that stay as they are are shared with it.
     ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream, int32_t stage,
                    comm::Communicator& comm, const ShardPlan& plan,
                    const std::vector<ShardedTensor>& tensors, comm::MessageCounts& messages,
-                   Stream* between);
+                   Stream* between, const ShardedWeights* before);
 
     // The elements whose states this rank has (count 0 where it has none), and where the step finds their weights.
     [[nodiscard]] ShardSlice own_slice(int32_t parameter) const;
@@ -50,6 +51,10 @@ class ShardedWeights {
 
     // As those of Sharding.
     void publish(Stream& stream);
+    void publish_some(Stream& stream, std::span<const int32_t> parameters);
+    // In stage 3, of parameters that were given memory: all of it arrives.
+    void fetch(Stream& stream, std::span<const int32_t> parameters);
+    [[nodiscard]] bool is_idle() const noexcept { return gathers_.empty(); }
     void begin_gather(Stream& stream, std::span<const int32_t> parameters);
     void wait_gather(Stream& stream, std::span<const int32_t> parameters);
     void release(Stream& stream, std::span<const int32_t> parameters);
@@ -71,6 +76,10 @@ class ShardedWeights {
         void finish(Stream& stream);
     };
 
+    // This rank's slice in memory of its own; `before` may have it.
+    [[nodiscard]] std::shared_ptr<Tensor> make_own(const std::shared_ptr<Context>& context,
+                                                   Stream& stream, int32_t parameter,
+                                                   const ShardedWeights* before) const;
     // Frozen parameters have buckets of their own.
     [[nodiscard]] bool is_frozen(const ShardBucket& bucket) const;
     [[nodiscard]] Fp8Weight code_weight(int32_t parameter) const;
@@ -78,6 +87,8 @@ class ShardedWeights {
     void agree_on_code_scales(Stream& stream);
     void send(Stream& stream, std::vector<int32_t> parameters);
     void publish_buckets(Stream& stream);
+    // Sends what `body` begins, until all of it is there. After a failure nobody reads this rank's weights any more.
+    template <typename Body> void send_all(Stream& stream, const Body& body);
     void finish_first(Stream& stream);
 
     int32_t stage_;

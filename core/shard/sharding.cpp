@@ -11,38 +11,6 @@
 namespace mp::shard {
 namespace {
 
-std::vector<int64_t> counts_of(const std::vector<ShardedTensor>& tensors) {
-    std::vector<int64_t> counts;
-    counts.reserve(tensors.size());
-    for (const ShardedTensor& tensor : tensors) {
-        counts.push_back(tensor.param->count());
-    }
-    return counts;
-}
-
-std::vector<int32_t> kinds_of(const std::vector<ShardedTensor>& tensors) {
-    std::vector<int32_t> kinds;
-    kinds.reserve(tensors.size());
-    for (const ShardedTensor& tensor : tensors) {
-        kinds.push_back(bucket_kind(tensor.wire));
-    }
-    return kinds;
-}
-
-std::vector<bool> trained_of(const std::vector<ShardedTensor>& tensors) {
-    std::vector<bool> trained;
-    trained.reserve(tensors.size());
-    for (const ShardedTensor& tensor : tensors) {
-        trained.push_back(!tensor.is_frozen());
-    }
-    return trained;
-}
-
-bool shares_scales(const std::vector<ShardedTensor>& tensors) {
-    return std::any_of(tensors.begin(), tensors.end(),
-                       [](const ShardedTensor& tensor) { return comm::is_shared(tensor.wire); });
-}
-
 std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTensor>& tensors) {
     std::vector<std::shared_ptr<Tensor>> gradients;
     gradients.reserve(tensors.size());
@@ -50,30 +18,6 @@ std::vector<std::shared_ptr<Tensor>> gradients_of(const std::vector<ShardedTenso
         gradients.push_back(tensor.grad);
     }
     return gradients;
-}
-
-uint64_t first_values_hash(Stream& stream, const std::vector<ShardedTensor>& tensors) {
-    ContentHash hash(stream);
-    for (const ShardedTensor& tensor : tensors) {
-        const Tensor& values = tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param;
-        if (values.has_memory()) { // a deferred one has none
-            hash.add(values);
-        }
-    }
-    return hash.value();
-}
-
-// Groups that somebody aborts notify the others at once; nothing has been changed by then.
-template <typename Body> void or_abort(const ShardGroups& groups, const Body& body) {
-    try {
-        body();
-    } catch (const Error& error) {
-        groups.abort(error.status());
-        throw;
-    } catch (const std::bad_alloc&) {
-        groups.abort(Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
-        throw;
-    }
 }
 
 // The second message has a field for each parameter, so ranks agree on their number first. Returns whether the gradients and
@@ -101,13 +45,12 @@ bool agree(Stream& stream, const ShardGroups& groups, const ShardPlan& plan,
 }
 
 std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOptions& options,
-                                              const ShardGroups& groups, const ShardPlan& plan,
-                                              const std::vector<ShardedTensor>& tensors,
+                                              const ShardGroups& groups, const ShardCut& cut,
                                               bool zeroes_gradients, Stream* between,
                                               comm::MessageCounts& messages) {
     GradientForm form;
     form.between = between;
-    for (const ShardedTensor& tensor : tensors) {
+    for (const ShardedTensor& tensor : cut.tensors) {
         form.wires.push_back(tensor.wire);
     }
     form.order = options.order;
@@ -116,7 +59,7 @@ std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOpti
     form.zeroes_gradients = zeroes_gradients;
     // Every rank sends each of its contributions to their owner, or to all replicas of it.
     comm::Communicator* first = groups.auxiliary() != nullptr ? groups.auxiliary() : &groups.all();
-    if (groups_add_first(options, groups.all().size(), shares_scales(tensors))) {
+    if (groups_add_first(options, groups.all().size(), cut.shares_scales())) {
         first = &groups.shards();
         form.slots = options.slots / groups.group_count();
         form.replicas = groups.replicas();
@@ -124,8 +67,8 @@ std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOpti
         first = groups.node();
         form.nodes = groups.across_nodes();
     }
-    return std::make_unique<GradientBuckets>(stream, *first, plan, form, gradients_of(tensors),
-                                             messages);
+    return std::make_unique<GradientBuckets>(stream, *first, cut.plan, form,
+                                             gradients_of(cut.tensors), messages);
 }
 
 } // namespace
@@ -133,49 +76,103 @@ std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOpti
 Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                    const ShardingOptions& options, bool zeroes_gradients,
                    std::vector<ShardedTensor> tensors, const Definition& definition)
-    : options_(options), tensors_(std::move(tensors)),
+    : options_(options), zeroes_gradients_(zeroes_gradients),
       groups_(options.comm, options.shard_ranks, options.node_ranks,
-              comm::traits(options.order).is_fixed || shares_scales(tensors_)),
-      plan_({options.kind, groups_.shard_ranks(), options.bucket_elements}, counts_of(tensors_),
-            kinds_of(tensors_)),
-      chunk_sums_(groups_.shards(), plan_, trained_of(tensors_)), progress_(groups_) {
-    const bool lends = agree(stream, groups_, plan_, tensors_, definition);
-    or_abort(groups_, [&] {
+              comm::traits(options.order).is_fixed || comm::is_shared(options.wire)),
+      progress_(groups_), cut_(make_plan(std::move(tensors))) {
+    const bool lends = agree(stream, groups_, cut_->plan, cut_->tensors, definition);
+    or_abort([&] {
         Stream* own = progress_.open_stream(*context, stream);
         between_ = lends ? own : nullptr;
         groups_.join();
-        buckets_ = make_buckets(stream, options_, groups_, plan_, tensors_, zeroes_gradients,
-                                between_, progress_.messages());
-        weights_ =
-            std::make_unique<ShardedWeights>(context, stream, options_.stage, groups_.shards(),
-                                             plan_, tensors_, progress_.messages(), between_);
-        for (const ShardedTensor& tensor : tensors_) {
-            if (options_.stage == 0) { // of frozen ones none
-                full_sums_.push_back(tensor.is_frozen() ? nullptr
-                                                        : std::make_shared<Tensor>(
-                                                              context, stream, tensor.sum,
-                                                              Shape{{tensor.param->count()}, 1}));
-            }
-            if (options_.stage >= 2 && !tensor.is_frozen()) {
-                tensor.grad->drop_memory(stream);
-            }
+        fill(context, stream, *cut_, nullptr);
+        if (options_.stage >= 2) {
+            cut_->drop_gradients(stream);
         }
         progress_.start(stream, options_.progress_thread,
                         [this](Stream& moving) { return step(moving); });
     });
 }
 
+// ---- another list of parameters
+
+std::unique_ptr<ShardCut> Sharding::make_plan(std::vector<ShardedTensor> tensors) const {
+    return std::make_unique<ShardCut>(
+        std::move(tensors),
+        ShardOptions{options_.kind, groups_.shard_ranks(), options_.bucket_elements},
+        groups_.shards());
+}
+
+void Sharding::fill(const std::shared_ptr<Context>& context, Stream& stream, ShardCut& cut,
+                    const ShardCut* before) const {
+    cut.buckets = make_buckets(stream, options_, groups_, cut, zeroes_gradients_, between_,
+                               progress_.messages());
+    cut.weights = std::make_unique<ShardedWeights>(
+        context, stream, options_.stage, groups_.shards(), cut.plan, cut.tensors,
+        progress_.messages(), between_, before != nullptr ? before->weights.get() : nullptr);
+    if (options_.stage == 0) {
+        cut.make_full_sums(context, stream, before);
+    }
+    if (before != nullptr) {
+        cut.buckets->scales().follow(before->buckets->scales());
+    }
+}
+
+std::unique_ptr<ShardCut> Sharding::make_cut(const std::shared_ptr<Context>& context,
+                                             Stream& stream,
+                                             std::vector<ShardedTensor> tensors) const {
+    std::unique_ptr<ShardCut> cut = make_plan(std::move(tensors));
+    fill(context, stream, *cut, cut_.get());
+    return cut;
+}
+
+void Sharding::exchange(std::unique_ptr<ShardCut>& cut) {
+    const auto lock = progress_.lock();
+    cut_.swap(cut);
+}
+
+void Sharding::refuse_under_way(Stream& stream) {
+    const auto lock = progress_.lock();
+    use(stream);
+    const auto has_gradient = [this](const ShardedTensor& tensor) {
+        return options_.stage >= 2 && !tensor.is_frozen() && tensor.grad->data() != nullptr;
+    };
+    const auto is_gathered = [this](const ShardedTensor& tensor) {
+        return options_.stage == 3 && tensor.param->data() != nullptr;
+    };
+    const std::vector<ShardedTensor>& tensors = cut_->tensors;
+    if (!cut_->buckets->is_idle() || std::any_of(tensors.begin(), tensors.end(), has_gradient)) {
+        fail(Code::bad_state,
+             "optimizer: gradients of this step are there already, or on their way to their "
+             "owners; change parameters after mp_optimizer_step, before the next backward pass");
+    }
+    if (!cut_->weights->is_idle() || std::any_of(tensors.begin(), tensors.end(), is_gathered)) {
+        fail(Code::bad_state, "optimizer: weights are gathered, or on their way; give them back "
+                              "(mp_optimizer_gather_free) before parameters change");
+    }
+}
+
+void Sharding::fetch(Stream& stream, std::span<const int32_t> parameters) {
+    const auto lock = progress_.lock();
+    or_abort([&] { cut_->weights->fetch(stream, parameters); });
+}
+
+void Sharding::publish_some(Stream& stream, std::span<const int32_t> parameters) {
+    const auto lock = progress_.lock();
+    or_abort([&] { cut_->weights->publish_some(stream, parameters); });
+}
+
 // ---- gradients on their way
 
 comm::Advance Sharding::step(Stream& stream) {
-    const comm::Advance of_buckets = buckets_->step(stream);
-    const comm::Advance of_weights = weights_->step(stream);
+    const comm::Advance of_buckets = cut_->buckets->step(stream);
+    const comm::Advance of_weights = cut_->weights->step(stream);
     return of_buckets == comm::Advance::moved || of_weights == comm::Advance::done ? of_buckets
                                                                                    : of_weights;
 }
 
 void Sharding::move_on(Stream& stream) {
-    while (!progress_.has_thread() && buckets_->step(stream) == comm::Advance::moved) {
+    while (!progress_.has_thread() && cut_->buckets->step(stream) == comm::Advance::moved) {
     }
 }
 
@@ -189,28 +186,28 @@ void Sharding::use(Stream& stream) {
 void Sharding::change_to(Stream& stream) {
     const std::shared_ptr<Stream> last = last_stream_.lock();
     if (last != nullptr && last.get() != &stream && comm::is_ordered(*last, groups_.all())) {
-        buckets_->land(*last);
-        weights_->land(*last);
+        cut_->buckets->land(*last);
+        cut_->weights->land(*last);
         last->sync();
     }
     last_stream_ = stream.weak_from_this();
 }
 
 void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
-    buckets_->acquire(stream, parameter);
+    cut_->buckets->acquire(stream, parameter);
 }
 
 void Sharding::grad_ready(Stream& stream, int32_t parameter) {
     const auto lock = progress_.lock();
     use(stream);
-    buckets_->ready(stream, parameter);
+    cut_->buckets->ready(stream, parameter);
     move_on(stream);
 }
 
 void Sharding::end_microbatch(Stream& stream) {
     const auto lock = progress_.lock();
     use(stream);
-    buckets_->end_slot(stream);
+    cut_->buckets->end_slot(stream);
     move_on(stream);
 }
 
@@ -222,9 +219,9 @@ Status Sharding::reach(comm::Agreement& agreement) const {
 }
 
 ArrayRef Sharding::gradient_of(int32_t parameter) const {
-    ArrayRef sum = buckets_->sum_of(parameter);
+    ArrayRef sum = cut_->buckets->sum_of(parameter);
     if (options_.stage == 0) { // all of it, under the same scale
-        const Tensor& full = *full_sums_[static_cast<std::size_t>(parameter)];
+        const Tensor& full = *cut_->full_sums[static_cast<std::size_t>(parameter)];
         sum.data = full.data();
         sum.columns = full.count();
         sum.format.dtype = full.dtype();
@@ -233,7 +230,7 @@ ArrayRef Sharding::gradient_of(int32_t parameter) const {
 }
 
 double Sharding::divisor() const noexcept {
-    return options_.sum_gradients ? 1.0 : static_cast<double>(buckets_->contributions());
+    return options_.sum_gradients ? 1.0 : static_cast<double>(cut_->buckets->contributions());
 }
 
 uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
@@ -241,7 +238,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
         return 0;
     }
     ContentHash hash(stream);
-    for (const ShardedTensor& tensor : tensors_) {
+    for (const ShardedTensor& tensor : cut_->tensors) {
         hash.add(*tensor.param);
         if (tensor.param->scales() != nullptr) {
             hash.add(*scale_of(tensor.param));
@@ -254,26 +251,26 @@ void Sharding::reduce(Stream& stream) {
     const auto lock = progress_.lock();
     use(stream);
     const auto body = [&] {
-        buckets_->finish(stream);
+        cut_->buckets->finish(stream);
         if (options_.stage != 0) {
             return;
         }
         std::vector<GatherTarget> targets;
-        for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        for (std::size_t i = 0; i < cut_->tensors.size(); ++i) {
             const auto parameter = static_cast<int32_t>(i);
-            if (tensors_[i].is_frozen()) {
+            if (cut_->tensors[i].is_frozen()) {
                 continue;
             }
-            targets.push_back({&plan_.slices_of(parameter), slice_of(*full_sums_[i]),
-                               plain_array(buckets_->sum_of(parameter).elements()),
-                               full_sums_[i]->dtype()});
+            targets.push_back({&cut_->plan.slices_of(parameter), slice_of(*cut_->full_sums[i]),
+                               plain_array(cut_->buckets->sum_of(parameter).elements()),
+                               cut_->full_sums[i]->dtype()});
         }
         WeightGather(stream, groups_.shards(), std::move(targets), between_, true).finish(stream);
     };
     try {
-        or_abort(groups_, body);
+        or_abort(body);
     } catch (...) {
-        buckets_->start_over(); // the gradients are the caller's again
+        cut_->buckets->start_over(); // the gradients are the caller's again
         throw;
     }
 }
@@ -281,8 +278,8 @@ void Sharding::reduce(Stream& stream) {
 void Sharding::publish(Stream& stream) {
     const auto lock = progress_.lock();
     change_to(stream);
-    buckets_->start_over();
-    weights_->publish(stream);
+    cut_->buckets->start_over();
+    cut_->weights->publish(stream);
 }
 
 void Sharding::end() noexcept {
@@ -290,27 +287,27 @@ void Sharding::end() noexcept {
     if (const std::shared_ptr<Stream> last = last_stream_.lock(); last != nullptr) {
         (void)last->followed().await();
     }
-    buckets_->start_over();
-    weights_->drop();
+    cut_->buckets->start_over();
+    cut_->weights->drop();
 }
 
 void Sharding::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     if (options_.stage == 3) {
         const auto lock = progress_.lock();
         use(stream);
-        weights_->begin_gather(stream, parameters);
+        cut_->weights->begin_gather(stream, parameters);
     }
 }
 
 void Sharding::wait_gather(Stream& stream, std::span<const int32_t> parameters) {
     for (const int32_t parameter : parameters) {
-        tensors_[static_cast<std::size_t>(parameter)].param->require_memory(
+        cut_->tensors[static_cast<std::size_t>(parameter)].param->require_memory(
             "optimizer: a parameter that is waited for, and not being gathered,");
     }
     if (options_.stage == 3) {
         const auto lock = progress_.lock();
         use(stream);
-        weights_->wait_gather(stream, parameters);
+        cut_->weights->wait_gather(stream, parameters);
     }
 }
 
@@ -319,26 +316,26 @@ void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
         const auto lock = progress_.lock();
         comm::refuse_capture(stream);
         change_to(stream);
-        weights_->release(stream, parameters);
+        cut_->weights->release(stream, parameters);
     }
 }
 
 std::vector<double> Sharding::all_sums(std::span<const double> own,
                                        std::span<const int32_t> parameters) const {
     const auto lock = progress_.lock();
-    return chunk_sums_.on_host(own, parameters);
+    return cut_->sums.on_host(own, parameters);
 }
 
 std::optional<ChunkSumExchange::Placed>
 Sharding::all_sums_on_device(Stream& stream, const double* own,
                              std::span<const int32_t> parameters) {
     const auto lock = progress_.lock();
-    return chunk_sums_.on_device(stream, own, parameters);
+    return cut_->sums.on_device(stream, own, parameters);
 }
 
 int64_t Sharding::gradient_bytes() const noexcept {
-    int64_t total = buckets_->bytes();
-    for (const std::shared_ptr<Tensor>& sums : full_sums_) {
+    int64_t total = cut_->buckets->bytes();
+    for (const std::shared_ptr<Tensor>& sums : cut_->full_sums) {
         total += sums != nullptr ? static_cast<int64_t>(sums->bytes()) : 0;
     }
     return total;

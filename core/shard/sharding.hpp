@@ -12,15 +12,14 @@
 #pragma once
 
 #include <memory>
+#include <new>
 #include <span>
 #include <vector>
 
 #include "comm/agreement.hpp"
-#include "shard/chunk_sums.hpp"
-#include "shard/gradient_buckets.hpp"
+#include "shard/shard_cut.hpp"
 #include "shard/shard_groups.hpp"
 #include "shard/shard_progress.hpp"
-#include "shard/sharded_weights.hpp"
 
 namespace mp::shard {
 
@@ -71,18 +70,44 @@ class Sharding {
     Sharding& operator=(const Sharding&) = delete;
     ~Sharding() { progress_.stop(); }
 
-    [[nodiscard]] const ShardPlan& plan() const noexcept { return plan_; }
+    [[nodiscard]] const ShardPlan& plan() const noexcept { return cut_->plan; }
+    [[nodiscard]] std::span<const ShardedTensor> tensors() const noexcept { return cut_->tensors; }
     [[nodiscard]] const ShardGroups& groups() const noexcept { return groups_; }
     [[nodiscard]] int32_t stage() const noexcept { return options_.stage; }
 
     // Which elements this rank has, and their weights.
-    [[nodiscard]] ShardedWeights& weights() const noexcept { return *weights_; }
+    [[nodiscard]] ShardedWeights& weights() const noexcept { return *cut_->weights; }
     // The sum of the gradients of those elements.
     [[nodiscard]] ArrayRef gradient_of(int32_t parameter) const;
     // Of gradients that ranks reduce as codes under shared scales.
-    [[nodiscard]] SharedScales& grad_scales() const noexcept { return buckets_->scales(); }
+    [[nodiscard]] SharedScales& grad_scales() const noexcept { return cut_->buckets->scales(); }
     // What gradients are divided by so that they are means.
     [[nodiscard]] double divisor() const noexcept;
+
+    // What another list of parameters needs, beside what is there, of which it keeps what stays. Of this rank alone.
+    [[nodiscard]] std::unique_ptr<ShardCut> make_cut(const std::shared_ptr<Context>& context,
+                                                     Stream& stream,
+                                                     std::vector<ShardedTensor> tensors) const;
+    // That one counts from now on, and the caller has the one before. Nothing may be under way.
+    void exchange(std::unique_ptr<ShardCut>& cut);
+    // Throws where gradients or weights are somewhere between ranks, or in memory that they will give back.
+    void refuse_under_way(Stream& stream);
+    // As those of ShardedWeights. Where it throws all groups have ended.
+    void fetch(Stream& stream, std::span<const int32_t> parameters);
+    void publish_some(Stream& stream, std::span<const int32_t> parameters);
+    // Groups that somebody aborts notify the others at once; nothing has been changed by then.
+    template <typename Body> void or_abort(const Body& body) const {
+        try {
+            body();
+        } catch (const Error& error) {
+            groups_.abort(error.status());
+            throw;
+        } catch (const std::bad_alloc&) {
+            groups_.abort(
+                Status::error(Code::out_of_memory, "optimizer: no memory for an exchange"));
+            throw;
+        }
+    }
 
     // As those of GradientBuckets.
     void acquire_grad(Stream& stream, int32_t parameter);
@@ -117,6 +142,9 @@ class Sharding {
     [[nodiscard]] ShardProgress& progress() const noexcept { return progress_; }
 
   private:
+    [[nodiscard]] std::unique_ptr<ShardCut> make_plan(std::vector<ShardedTensor> tensors) const;
+    void fill(const std::shared_ptr<Context>& context, Stream& stream, ShardCut& cut,
+              const ShardCut* before) const;
     comm::Advance step(Stream& stream);
     // A call that moves something: refuses where an exchange has failed, and in a capture.
     void use(Stream& stream);
@@ -125,16 +153,12 @@ class Sharding {
     void move_on(Stream& stream);
 
     ShardingOptions options_;
-    std::vector<ShardedTensor> tensors_;
+    bool zeroes_gradients_;
     ShardGroups groups_;
-    ShardPlan plan_; // of each group
-    ChunkSums chunk_sums_;
     mutable ShardProgress progress_;    // before what keeps scratch memory of its stream
     Stream* between_ = nullptr;         // as GradientForm's; progress_ has it
     std::weak_ptr<Stream> last_stream_; // of the last call that moved something
-    std::unique_ptr<GradientBuckets> buckets_;
-    std::unique_ptr<ShardedWeights> weights_;
-    std::vector<std::shared_ptr<Tensor>> full_sums_; // stage 0: by parameter
+    std::unique_ptr<ShardCut> cut_;
 };
 
 } // namespace mp::shard

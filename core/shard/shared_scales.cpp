@@ -90,4 +90,12 @@ void SharedScales::set_mu(int32_t parameter, float mu) {
     states_[static_cast<std::size_t>(parameter)].mu = mu == 0.0F ? first_mu_ : mu;
 }
 
+void SharedScales::follow(const SharedScales& before) {
+    for (std::size_t i = 0; i < before.states_.size(); ++i) {
+        if (before.shares_[i] && shares_[i]) {
+            states_[i] = before.states_[i];
+        }
+    }
+}
+
 } // namespace mp::shard

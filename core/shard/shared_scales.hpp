@@ -48,6 +48,8 @@ class SharedScales {
     [[nodiscard]] bool has_moved(int32_t parameter) const { return mu(parameter) != first_mu_; }
     // From a checkpoint; the same on every rank, in [2^-16, 2]. 0: as at the beginning.
     void set_mu(int32_t parameter, float mu);
+    // Goes on as `before` would, whose parameters come first in the list: of those that had one, and have one.
+    void follow(const SharedScales& before);
     [[nodiscard]] int64_t bytes() const noexcept { return static_cast<int64_t>(device_.bytes()); }
 
   private:

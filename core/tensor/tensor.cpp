@@ -192,7 +192,7 @@ void Tensor::require_memory(const char* name) const {
     }
 }
 
-void Tensor::drop_memory(Stream& stream) {
+void Tensor::require_droppable() const {
     if (count_ == 0 || data_ == nullptr) {
         return;
     }
@@ -208,8 +208,14 @@ void Tensor::drop_memory(Stream& stream) {
              "now",
              shape_.text().c_str());
     }
-    buffer_.release_on(stream.queue());
-    data_ = nullptr;
+}
+
+void Tensor::drop_memory(Stream& stream) {
+    require_droppable();
+    if (buffer_.data() != nullptr) {
+        buffer_.release_on(stream.queue());
+        data_ = nullptr;
+    }
 }
 
 void Tensor::restore_memory(Stream& stream) {

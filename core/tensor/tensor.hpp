@@ -131,6 +131,7 @@ class Tensor {
     // Gives the elements' memory back when the work on the stream so far is done; scales stay. Other queues work on it no more.
     // Throws for the caller's memory, and for a tensor that is pinned.
     void drop_memory(Stream& stream);
+    void require_droppable() const; // throws where that would
     // Memory again, of zeros; nothing where it is there.
     void restore_memory(Stream& stream);
     // Somebody keeps the address beyond a call.

@@ -75,7 +75,7 @@ typedef struct mp_param_group_desc {
 /* mp_param_desc.flags. A rank of mp_optimizer_set_norm_comm counts the gradient of this parameter in the norm, which it holds too
  * (a layer norm under tensor parallelism): here it is only checked to be finite. Exactly one of them adds it without the flag. */
 #define MP_PARAM_NORM_ELSEWHERE 1u
-/* The parameter is not trained: no gradient, no states, no decay, no part in the norm. It is fp32, fp16, bf16, or codes with one
+/* The parameter is not trained, until mp_optimizer_set_frozen (param_changes.h) says otherwise: no gradient, no states, no decay, no part in the norm. It is fp32, fp16, bf16, or codes with one
  * scale. Ranks hold it whole and never send it; in stage 3 each has its slice, and all of it between gather and release.
  * Checkpoints have it. Takes neither grad nor init_fp32. */
 #define MP_PARAM_FROZEN 2u
@@ -126,15 +126,16 @@ MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_
                                         int32_t* index);
 
 /** Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
- * first step, whatever t its group has; t that was set before the group's first parameter is that parameter's.
+ * first step, whatever t its group has; t that was set before the group's first parameter is that parameter's. Where ranks have cut
+ * the parameters it is collective (param_changes.h).
  * @param[in]  optimizer  the optimizer
  * @param[in]  group      the group's number
  * @param[in]  desc       name and tensors
  * @param[out] index      the parameter's number, from 0; may be NULL
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (group, name
  *          taken, device, memory shared with another parameter, gradient or state); MP_STATUS_INVALID_SHAPE;
- *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY
- * @threads B
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_OUT_OF_MEMORY; and as mp_optimizer_set_frozen
+ * @threads C
  * @since 0.2 */
 MP_API mp_status mp_optimizer_add_param(mp_optimizer* optimizer, int32_t group,
                                         const mp_param_desc* desc, int32_t* index);

@@ -154,7 +154,8 @@ MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* rec
 /* ---- The explicit way: when parameters are cut, and gradients that leave during backward (all stages) */
 
 /** Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
- * weights'. The first step does it where nobody has. No parameter can be added after it. Blocks.
+ * weights'. The first step does it where nobody has. What changes of parameters after it, all ranks
+ * change (param_changes.h). Blocks.
  * @param[in] optimizer  a sharded optimizer
  * @param[in] queue      NULL: the default queue
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded; memory of the

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "shard/shard_cut.hpp"
+
+#include <algorithm>
+
+#include "shard/sharding.hpp"
+#include "tensor/content_hash.hpp"
+
+namespace mp::shard {
+namespace {
+
+std::vector<int64_t> counts_of(const std::vector<ShardedTensor>& tensors) {
+    std::vector<int64_t> counts;
+    counts.reserve(tensors.size());
+    for (const ShardedTensor& tensor : tensors) {
+        counts.push_back(tensor.param->count());
+    }
+    return counts;
+}
+
+std::vector<int32_t> kinds_of(const std::vector<ShardedTensor>& tensors) {
+    std::vector<int32_t> kinds;
+    kinds.reserve(tensors.size());
+    for (const ShardedTensor& tensor : tensors) {
+        kinds.push_back(bucket_kind(tensor.wire));
+    }
+    return kinds;
+}
+
+std::vector<bool> trained_of(const std::vector<ShardedTensor>& tensors) {
+    std::vector<bool> trained;
+    trained.reserve(tensors.size());
+    for (const ShardedTensor& tensor : tensors) {
+        trained.push_back(!tensor.is_frozen());
+    }
+    return trained;
+}
+
+} // namespace
+
+ShardCut::ShardCut(std::vector<ShardedTensor> list, const ShardOptions& options,
+                   comm::Communicator& comm)
+    : tensors(std::move(list)), plan(options, counts_of(tensors), kinds_of(tensors)),
+      sums(comm, plan, trained_of(tensors)) {}
+
+bool ShardCut::shares_scales() const {
+    return std::any_of(tensors.begin(), tensors.end(),
+                       [](const ShardedTensor& tensor) { return comm::is_shared(tensor.wire); });
+}
+
+void ShardCut::drop_gradients(Stream& stream) const {
+    for (const ShardedTensor& tensor : tensors) {
+        if (!tensor.is_frozen()) {
+            tensor.grad->drop_memory(stream);
+        }
+    }
+}
+
+void ShardCut::make_full_sums(const std::shared_ptr<Context>& context, Stream& stream,
+                              const ShardCut* before) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const ShardedTensor& tensor = tensors[i];
+        const bool has_one =
+            before != nullptr && i < before->full_sums.size() && before->full_sums[i] != nullptr;
+        full_sums.push_back(tensor.is_frozen() ? nullptr
+                            : has_one
+                                ? before->full_sums[i]
+                                : std::make_shared<Tensor>(context, stream, tensor.sum,
+                                                           Shape{{tensor.param->count()}, 1}));
+    }
+}
+
+uint64_t first_values_hash(Stream& stream, std::span<const ShardedTensor> tensors) {
+    ContentHash hash(stream);
+    for (const ShardedTensor& tensor : tensors) {
+        const Tensor& values = tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param;
+        if (values.has_memory()) { // a deferred one has none
+            hash.add(values);
+        }
+    }
+    return hash.value();
+}
+
+} // namespace mp::shard

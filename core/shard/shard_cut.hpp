@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardCut: what ranks share of one list of parameters: who owns which elements of them, and the ways of gradients and weights.
+// A list that changes gets another cut, while the ranks stay.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "shard/chunk_sums.hpp"
+#include "shard/gradient_buckets.hpp"
+#include "shard/sharded_weights.hpp"
+
+namespace mp::shard {
+
+struct ShardCut {
+    // `comm`: of the ranks that share one copy.
+    ShardCut(std::vector<ShardedTensor> list, const ShardOptions& options,
+             comm::Communicator& comm);
+    ShardCut(const ShardCut&) = delete; // its parts know each other
+    ShardCut& operator=(const ShardCut&) = delete;
+    ~ShardCut() = default;
+
+    std::vector<ShardedTensor> tensors;
+    ShardPlan plan; // of each group
+    ChunkSums sums;
+    std::unique_ptr<GradientBuckets> buckets;
+    std::unique_ptr<ShardedWeights> weights;
+    std::vector<std::shared_ptr<Tensor>> full_sums; // stage 0: by parameter
+
+    // Whether any gradient is reduced as codes under a scale that ranks share.
+    [[nodiscard]] bool shares_scales() const;
+    // Gradients have no memory between steps, from stage 2 on.
+    void drop_gradients(Stream& stream) const;
+    // Of the sums of stage 0; those of `before`, or null, serve again. Frozen parameters have none.
+    void make_full_sums(const std::shared_ptr<Context>& context, Stream& stream,
+                        const ShardCut* before);
+};
+
+// Of those that have values: what ranks compare before they share them.
+[[nodiscard]] uint64_t first_values_hash(Stream& stream, std::span<const ShardedTensor> tensors);
+
+} // namespace mp::shard
