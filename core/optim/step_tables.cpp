@@ -140,9 +140,10 @@ Cohorts::Counts StepTables::counts_of(const Cohorts& cohorts,
     }
     for (int32_t i = 0; i < parameters_.count(); ++i) {
         const auto group = static_cast<std::size_t>(parameters_[i].group);
-        if (is_counted[group] && !parameters_[i].layout.is_frozen) {
-            counts.groups[group] =
-                std::max(counts.groups[group], counts.parameters[static_cast<std::size_t>(i)]);
+        int64_t& count = counts.parameters[static_cast<std::size_t>(i)];
+        if (is_counted[group]) {
+            count = parameters_[i].layout.is_frozen ? 0 : count;
+            counts.groups[group] = std::max(counts.groups[group], count);
         }
     }
     return counts;

@@ -16,7 +16,11 @@ struct ChangedKind {
     int32_t plan = MP_SHARD_FLAT;
     uint32_t flags = 0; // of the optimizer
     int64_t bucket_elements = 0;
-    bool has_exact = true; // first values with all their bits
+    bool has_exact = true;  // first values with all their bits
+    bool has_codes = false; // matrices are codes that ranks gather
+    int32_t shard_ranks = 0;
+    int32_t node_ranks = 0;
+    int32_t order = MP_COMM_ORDER_RANK;
 };
 
 struct ChangedParam {
@@ -80,6 +84,9 @@ struct ChangedModel {
         sharding.kind = kind.plan;
         sharding.bucket_elements = kind.bucket_elements;
         sharding.flags = MP_SHARDING_SUM_GRADIENTS;
+        sharding.shard_ranks = kind.shard_ranks;
+        sharding.node_ranks = kind.node_ranks;
+        sharding.order = kind.order;
         return sharding;
     }
     bool ok(mp_status next) {
@@ -104,13 +111,17 @@ struct ChangedModel {
             mp_param_desc desc = MP_PARAM_DESC_INIT;
             mp_tensor* raw = nullptr;
             if (param.is_deferred) {
-                mp_tensor_desc of = tensor_desc(weight_dtype(recipe), param.shape);
+                const bool is_scaled = std::string(kind.recipe).find("msamp") == 0;
+                mp_tensor_desc of = tensor_desc(
+                    is_scaled ? MP_DTYPE_FP32 : weight_dtype(recipe), param.shape);
                 of.flags = MP_TENSOR_DEFERRED;
                 ok(mp_tensor_create(context, &of, &raw));
             } else {
-                ok(mp_recipe_create_weight(context, recipe,
-                                           static_cast<int32_t>(param.shape.size()),
-                                           param.shape.data(), values.data(), &raw));
+                const auto make = kind.has_codes && param.shape.size() == 2
+                                      ? mp_recipe_create_weight_codes
+                                      : mp_recipe_create_weight;
+                ok(make(context, recipe, static_cast<int32_t>(param.shape.size()),
+                        param.shape.data(), values.data(), &raw));
                 if (kind.has_exact && (param.flags & MP_PARAM_FROZEN) == 0U) {
                     exact.push_back(make_tensor(context, MP_DTYPE_FP32, param.shape, values));
                     desc.init_fp32 = exact.back();

@@ -170,6 +170,42 @@ TEST(ChangedParameters, HaveTheBitsOfOneRankWhereWeightsAreGatheredRounded) {
     }
 }
 
+// Codes that ranks gather, whose owner has the exact weight: frozen, the codes are what stays.
+TEST(ChangedParameters, HaveTheBitsOfOneRankWhereCodesAreGathered) {
+    ChangedKind kind = {R"({"recipe": "fp8_current", "weight.gather.dtype": "fp32",
+                            "weight.gather.codes": "on"})"};
+    kind.has_codes = true;
+    std::vector<Seen> alone;
+    run_sharded(1, [&](mp_comm* comm, int32_t /*rank*/) { alone = seen_by(comm, kind); });
+    kind.bucket_elements = 30000;
+    for (const int32_t stage : {1, 2, 3}) {
+        for (const int32_t plan : {MP_SHARD_FLAT, MP_SHARD_PER_PARAMETER, MP_SHARD_GREEDY}) {
+            if (stage == 3 && plan != MP_SHARD_GREEDY) {
+                continue; // frozen codes with one scale are not cut
+            }
+            kind.stage = stage;
+            kind.plan = plan;
+            expect_as_alone(kind, 3, alone);
+        }
+    }
+}
+
+TEST(ChangedParameters, HaveTheBitsOfOneRankInGroupsAndNodesAndEveryOrder) {
+    const std::vector<Seen> alone = seen_by(nullptr, {"fp32", 0});
+    for (const int32_t stage : {1, 3}) {
+        ChangedKind kind = {"fp32", stage, MP_SHARD_FLAT, 0, 30000};
+        kind.shard_ranks = 2;
+        expect_as_alone(kind, 4, alone);
+        std::swap(kind.shard_ranks, kind.node_ranks);
+        expect_as_alone(kind, 4, alone);
+        kind.node_ranks = 0;
+        for (const int32_t order : {MP_COMM_ORDER_TREE, MP_COMM_ORDER_EXACT, MP_COMM_ORDER_FAST}) {
+            kind.order = order;
+            expect_as_alone(kind, 3, alone);
+        }
+    }
+}
+
 // States in blocks, and states with one scale for the tensor, which are not cut.
 TEST(ChangedParameters, MoveCodesWithTheirScales) {
     constexpr const char* kBlocks =
