@@ -64,7 +64,7 @@ struct ChangedModel {
                  bool adds = true)
         : context(std::move(made)), recipe(recipe_of(context, of.recipe)), kind(of) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-        desc.max_grad_norm = 1.0;
+        desc.max_grad_norm = (kind.flags & MP_OPTIMIZER_GRADS_GIVEN) != 0U ? 0.0 : 1.0;
         desc.flags = kind.flags;
         const mp_sharding_desc sharding = sharding_of(kind);
         optimizer = make_optimizer_on(comm, context, recipe, &desc, &sharding);
@@ -97,50 +97,44 @@ struct ChangedModel {
         return next == MP_STATUS_OK;
     }
 
-    // All in one call.
-    void add(const std::vector<ChangedParam>& list, int32_t group) {
+    // With tensors and exact values, which are no part of a call.
+    struct Prepared {
         std::vector<mp_param_desc> descs;
         std::vector<Tensor> exact;
-        std::vector<Tensor> made;
+        std::vector<Tensor> params;
+    };
+    Prepared prepare(const std::vector<ChangedParam>& list) {
+        Prepared made;
         for (const ChangedParam& param : list) {
-            int64_t count = 1;
-            for (const int64_t size : param.shape) {
-                count *= size;
-            }
-            const std::vector<float> values = numbers(static_cast<std::size_t>(count), seed_++);
             mp_param_desc desc = MP_PARAM_DESC_INIT;
-            mp_tensor* raw = nullptr;
-            if (param.is_deferred) {
-                const bool is_scaled = std::string(kind.recipe).find("msamp") == 0;
-                mp_tensor_desc of = tensor_desc(
-                    is_scaled ? MP_DTYPE_FP32 : weight_dtype(recipe), param.shape);
-                of.flags = MP_TENSOR_DEFERRED;
-                ok(mp_tensor_create(context, &of, &raw));
-            } else {
-                const auto make = kind.has_codes && param.shape.size() == 2
-                                      ? mp_recipe_create_weight_codes
-                                      : mp_recipe_create_weight;
-                ok(make(context, recipe, static_cast<int32_t>(param.shape.size()),
-                        param.shape.data(), values.data(), &raw));
-                if (kind.has_exact && (param.flags & MP_PARAM_FROZEN) == 0U) {
-                    exact.push_back(make_tensor(context, MP_DTYPE_FP32, param.shape, values));
-                    desc.init_fp32 = exact.back();
-                }
+            const std::vector<float> values =
+                numbers(static_cast<std::size_t>(elements(param.shape)), seed_++);
+            made.params.emplace_back(make_weight(param, values));
+            if (kind.has_exact && !param.is_deferred && (param.flags & MP_PARAM_FROZEN) == 0U) {
+                made.exact.push_back(make_tensor(context, MP_DTYPE_FP32, param.shape, values));
+                desc.init_fp32 = made.exact.back();
             }
-            made.emplace_back(raw);
             desc.name = param.name;
-            desc.param = raw;
+            desc.param = made.params.back();
             desc.flags = param.flags;
-            descs.push_back(desc);
+            made.descs.push_back(desc);
         }
+        return made;
+    }
+    // All in one call. After a failure it may be called again.
+    void add(Prepared& made, int32_t group) {
         int32_t first = -1;
-        if (ok(mp_optimizer_add_params(optimizer, group, descs.data(),
-                                       static_cast<int32_t>(descs.size()), &first))) {
+        if (ok(mp_optimizer_add_params(optimizer, group, made.descs.data(),
+                                       static_cast<int32_t>(made.descs.size()), &first))) {
             EXPECT_EQ(first, static_cast<int32_t>(params.size()));
-            for (Tensor& tensor : made) {
+            for (Tensor& tensor : made.params) {
                 params.push_back(std::move(tensor));
             }
         }
+    }
+    void add(const std::vector<ChangedParam>& list, int32_t group) {
+        Prepared made = prepare(list);
+        add(made, group);
     }
     void set_frozen(const std::vector<int32_t>& indices, int32_t frozen) {
         ok(mp_optimizer_set_frozen(optimizer, nullptr, indices.data(),
@@ -151,6 +145,8 @@ struct ChangedModel {
         EXPECT_TRUE(succeeded(mp_optimizer_get_frozen(optimizer, index, &frozen)));
         return frozen == 1;
     }
+    // So that the next ones have others.
+    void skip_values(uint64_t count) { seed_ += count; }
     [[nodiscard]] int32_t count() const { return static_cast<int32_t>(params.size()); }
 
     // Whole numbers, whose sum over the ranks is the same for any number of them.
@@ -165,11 +161,7 @@ struct ChangedModel {
             mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
             ok(mp_tensor_get_desc(params[static_cast<std::size_t>(i)], &desc));
             const std::vector<int64_t> shape(desc.shape, desc.shape + desc.ndim);
-            int64_t elements = 1;
-            for (const int64_t size : shape) {
-                elements *= size;
-            }
-            std::vector<float> values(static_cast<std::size_t>(elements));
+            std::vector<float> values(static_cast<std::size_t>(elements(shape)));
             for (std::size_t k = 0; k < values.size(); ++k) {
                 const auto all = static_cast<int32_t>((k * 7 + static_cast<uint64_t>(number + i)) %
                                                       15) - 7;
@@ -229,7 +221,32 @@ struct ChangedModel {
         return report;
     }
 
+    static int64_t elements(const std::vector<int64_t>& shape) {
+        int64_t count = 1;
+        for (const int64_t size : shape) {
+            count *= size;
+        }
+        return count;
+    }
+
   private:
+    mp_tensor* make_weight(const ChangedParam& param, const std::vector<float>& values) {
+        const auto ndim = static_cast<int32_t>(param.shape.size());
+        mp_tensor* raw = nullptr;
+        if (param.is_deferred) {
+            const bool is_scaled = std::string(kind.recipe).find("msamp") == 0;
+            mp_tensor_desc of =
+                tensor_desc(is_scaled ? MP_DTYPE_FP32 : weight_dtype(recipe), param.shape);
+            of.flags = MP_TENSOR_DEFERRED;
+            ok(mp_tensor_create(context, &of, &raw));
+        } else {
+            const auto make = kind.has_codes && ndim == 2 ? mp_recipe_create_weight_codes
+                                                          : mp_recipe_create_weight;
+            ok(make(context, recipe, ndim, param.shape.data(), values.data(), &raw));
+        }
+        return raw;
+    }
+
     uint64_t seed_ = 1;
 };
 
