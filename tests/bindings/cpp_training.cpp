@@ -114,6 +114,15 @@ TEST(Cpp, TheLogOutlivesTheContextObject) {
     optimizer.mark_unused(unused);
     optimizer.step();
     EXPECT_EQ(optimizer.stats().found_inf, 0u);
+    optimizer.set_frozen(unused);
+    EXPECT_TRUE(optimizer.frozen(0));
+    optimizer.set_frozen(unused, false);
+    EXPECT_EQ(optimizer.grad(0).to_vector<float>(), std::vector<float>(4));
+    const auto context = mp::Context::create();
+    auto grown = optimizer_of(context, mp::Recipe::create(context, "fp32"));
+    auto a = zeros(context, {4}), b = zeros(context, {2});
+    EXPECT_EQ(grown.add_params(0, {{"a", a}, {"b", b, {nullptr, nullptr, MP_PARAM_FROZEN}}}), 0);
+    EXPECT_TRUE(!grown.frozen(0) && grown.frozen(1));
 }
 
 namespace {

@@ -186,6 +186,12 @@ contains
             call optimizer%mark_unused([index1])
             call optimizer%step()
             call expect(all(grad == 0) .and. optimizer%group_step(0) == 6, "mark_unused")
+            call optimizer%set_frozen([index1], .true.)
+            call expect(optimizer%frozen(index1) .and. optimizer%group_step(0) == 0, "frozen")
+            call optimizer%state(index1, "grad", values, error)
+            call expect_error(error, MP_STATUS_UNKNOWN_NAME, "grad")
+            call optimizer%set_frozen([index1], .false.)
+            call expect(.not. optimizer%frozen(index1), "trained again")
         end subroutine states
     end subroutine optimizers
 

@@ -105,6 +105,39 @@ end
 add_param!(o::Optimizer, name::AbstractString, param; rest...) =
     add_param!(isempty(groups(o)) ? add_group!(o) : Group(o, 0), name, param; rest...)
 
+"""
+    add_params!(group, names_and_params; frozen = false)
+
+Add parameters, pairs such as `"w" => w`, all or none. Where ranks have cut the parameters the call is collective, as
+`add_param!` is, and there is one exchange for all.
+"""
+function add_params!(g::Group, pairs; frozen = false)
+    o, first = g.optimizer, Ref{Int32}(-1)
+    titles = [c_text(name) for (name, _) in pairs]
+    given(context(o), (param for (_, param) in pairs)...) do tensors...
+        GC.@preserve titles tensors begin
+            descs = [CAPI.mp_param_desc(name = pointer(title), param = optional(tensor),
+                                        flags = flags(CAPI.MP_PARAM_FROZEN => frozen))
+                     for (title, tensor) in zip(titles, tensors)]
+            check(CAPI.mp_optimizer_add_params(o, g.index, descs, length(descs), first))
+        end
+    end
+    return [Param(o, first[] + i - 1) for i in eachindex(titles)]
+end
+
+"""
+    set_frozen!(params, on = true; queue = nothing)
+
+These parameters are not trained from now on, and lose gradient and states; or they are trained again, with new ones of
+zeros and a bias correction that begins anew. Collective where ranks have cut the parameters.
+"""
+function set_frozen!(params, on::Bool = true; queue = nothing)
+    o, indices = indices_of(params)
+    check(CAPI.mp_optimizer_set_frozen(o, queue, indices, length(indices), on))
+end
+"Whether a parameter is frozen."
+frozen(p::Param) = filled(box -> CAPI.mp_optimizer_get_frozen(p.optimizer, p.index, box), Int32(0)) != 0
+
 "All groups of an optimizer."
 groups(o::Optimizer) = [Group(o, i) for i in 0:filled(box -> CAPI.mp_optimizer_get_group_count(o, box), Int32(0))-1]
 

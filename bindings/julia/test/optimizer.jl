@@ -52,6 +52,11 @@ set_step!(group, 3)
 mark_unused!(parameters(o))
 step!(o)
 @test steps(group) == 3
+set_frozen!(parameters(o))
+@test frozen(parameters(o)[1]) && steps(group) == 0
+set_frozen!(parameters(o), false)
+@test !frozen(parameters(o)[1]) && all(iszero, Array(grad(parameters(o)[1])))
+set_step!(group, 3)
 @test memory(o).parameter_count == 8
 @test MixedPrec.optimizer_info(o).max_grad_norm == 1.0
 lion = add_group!(o; rule = :lion, state_formats = (exp_avg = "bf16",), maximize = true)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Iterable, TYPE_CHECKING
 
 from ._arguments import as_tensor
-from ._first_values import FilledOptimizer
 from ._library import call, handle_array
 from ._memory import int32_array
+from ._param_changes import ChangedOptimizer
 
 if TYPE_CHECKING:
     from ._context import Queue
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ._scaler import Scaler
 
 
-class SteppedOptimizer(FilledOptimizer):
+class SteppedOptimizer(ChangedOptimizer):
     """What an optimizer has besides, for steps while backward goes on. The bits are those of step()."""
 
     def step_begin(self, scaler: Scaler | None = None, queue: Queue | None = None) -> None:

@@ -207,6 +207,24 @@ class Optimizers(unittest.TestCase):
         optimizer.step()
         self.assertEqual((list(self.p), list(self.g), optimizer.stats.found_inf), (before, [0] * 4, False))
 
+    def test_parameters_that_change(self):
+        optimizer = self.make()
+        optimizer.set_frozen(["p"])
+        before = list(self.p)
+        late = {"a": floats(1, 2), "b": floats(3)}
+        self.assertEqual(optimizer.add_params(late, initial={"a": floats(5, 6)}, frozen=False), [1, 2])
+        self.assertEqual(list(late["a"]), [5, 6])
+        optimizer.set_frozen(["b"])
+        self.assertEqual([optimizer.is_frozen(name) for name in "pab"], [True, False, True])
+        optimizer.state("a", "grad").copy_from(floats(1, 1))
+        optimizer.step()
+        self.assertEqual((list(self.p), list(late["b"])), (before, [3]))
+        self.assertNotEqual(list(late["a"]), [5, 6])
+        optimizer.set_frozen([0], False)
+        self.assertEqual((optimizer.is_frozen("p"), optimizer.state("p", "grad").tolist()), (False, [0] * 4))
+        with self.assertRaises(KeyError):
+            optimizer.set_frozen(["no such"])
+
     def test_states(self):
         optimizer = self.make("bf16_mixed_dual")
         start = floats(0.1, 0.2, 0.3, 0.4)

@@ -17,6 +17,13 @@ struct ParamOptions {
     std::int32_t group = 0;
 };
 
+/** One of many, for Optimizer::add_params. */
+struct NamedParam {
+    std::string name;
+    TensorRef param;
+    ParamOptions options = {}; /* without the group, which is the call's */
+};
+
 /** Named parameters in groups, with states in the recipe's dtypes; sharded where it is made with a communicator. */
 class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
   public:
@@ -38,14 +45,24 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
     }
     result<int> add_param(const std::string& name, const Tensor& param,
                           const ParamOptions& options = {}) {
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.flags = options.flags;
-        desc.name = name.c_str();
-        desc.param = param.get();
-        desc.grad = options.grad.get();
-        desc.init_fp32 = options.init_fp32.get();
+        const mp_param_desc desc = desc_of(name, param, options);
         return value<int>(mp_optimizer_add_param, options.group, &desc);
     }
+    /** All or none, and after the cut one exchange for all; the number of the first one. */
+    result<int> add_params(int group, const std::vector<NamedParam>& params) {
+        std::vector<mp_param_desc> descs;
+        for (const NamedParam& one : params)
+            descs.push_back(desc_of(one.name, one.param, one.options));
+        return value<int>(mp_optimizer_add_params, group, descs.data(),
+                          detail::count_of<std::int32_t>(descs));
+    }
+    /* Not trained from now on, or trained again, with states of zeros. Like adding it is collective after the cut. */
+    result<void> set_frozen(span<const std::int32_t> indices, bool frozen = true,
+                            QueueRef queue = {}) {
+        return call(mp_optimizer_set_frozen, queue, indices.data(),
+                    detail::count_of<std::int32_t>(indices), frozen);
+    }
+    result<bool> frozen(int index) const { return value<bool>(mp_optimizer_get_frozen, index); }
     result<void> step(ScalerRef scaler = {}, QueueRef queue = {}) {
         return call(mp_optimizer_step, queue, scaler);
     }
@@ -273,6 +290,16 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
     result<CommTraffic> traffic() const { return value<CommTraffic>(mp_optimizer_get_traffic); }
 
   private:
+    static mp_param_desc desc_of(const std::string& name, TensorRef param,
+                                 const ParamOptions& options) {
+        mp_param_desc desc = MP_PARAM_DESC_INIT;
+        desc.flags = options.flags;
+        desc.name = name.c_str();
+        desc.param = param.get();
+        desc.grad = options.grad.get();
+        desc.init_fp32 = options.init_fp32.get();
+        return desc;
+    }
     template <class Function>
     result<void> on_params(Function function, span<const std::int32_t> indices, QueueRef queue) {
         return call(function, queue, indices.data(), detail::count_of<std::int32_t>(indices));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Groups of an optimizer and their parameters.
-use crate::error::{c_string, call, copied, stored, text, Result};
+use crate::error::{c_string, call, copied, number, stored, text, Result};
 use crate::optimizer::all_or;
 use crate::tensor::raw_or_null;
 use crate::{sys, Hyperparameters, Optimizer, Rule, Tensor};
 use std::collections::BTreeMap;
+use std::ffi::CString;
 
 /// A group of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +58,19 @@ impl<'t, 'a> Param<'t, 'a> {
         self.initial = Some(values);
         self
     }
+
+    // For as long as the name lives.
+    fn desc(&self, name: &CString) -> sys::mp_param_desc {
+        sys::mp_param_desc {
+            flags: if self.norm_elsewhere { sys::MP_PARAM_NORM_ELSEWHERE } else { 0 }
+                | if self.frozen { sys::MP_PARAM_FROZEN } else { 0 },
+            name: name.as_ptr(),
+            param: self.param.raw(),
+            grad: raw_or_null(self.grad),
+            init_fp32: raw_or_null(self.initial),
+            ..sys::mp_param_desc::INIT
+        }
+    }
 }
 
 impl<'a> Optimizer<'a> {
@@ -85,20 +99,43 @@ impl<'a> Optimizer<'a> {
     /// Adds a parameter with zero states and gives its number. The same memory under two names is an error.
     pub fn add_param(&mut self, group: i32, param: &Param<'_, 'a>) -> Result<i32> {
         let name = c_string(param.name)?;
-        let desc = sys::mp_param_desc {
-            flags: if param.norm_elsewhere { sys::MP_PARAM_NORM_ELSEWHERE } else { 0 }
-                | if param.frozen { sys::MP_PARAM_FROZEN } else { 0 },
-            name: name.as_ptr(),
-            param: param.param.raw(),
-            grad: raw_or_null(param.grad),
-            init_fp32: raw_or_null(param.initial),
-            ..sys::mp_param_desc::INIT
-        };
+        let desc = param.desc(&name);
         let mut index = 0;
         // SAFETY: all handles are alive, the memory under parameter and gradient lives as long as the optimizer, and
         // the initial values are read before this returns.
         self.enqueue(true, || unsafe { sys::mp_optimizer_add_param(self.raw(), group, &desc, &mut index) })?;
         Ok(index)
+    }
+
+    /// Adds parameters of one group, all or none, and gives the number of the first one. Where ranks have cut the
+    /// parameters there is one exchange for all.
+    pub fn add_params(&mut self, group: i32, params: &[Param<'_, 'a>]) -> Result<i32> {
+        let names = params.iter().map(|param| c_string(param.name)).collect::<Result<Vec<_>>>()?;
+        let descs: Vec<_> = params.iter().zip(&names).map(|(param, name)| param.desc(name)).collect();
+        let count = number(descs.len(), "the number of parameters")?;
+        let mut first = 0;
+        // SAFETY: as for `add_param`, of all of them.
+        self.enqueue(true, || unsafe {
+            sys::mp_optimizer_add_params(self.raw(), group, descs.as_ptr(), count, &mut first)
+        })?;
+        Ok(first)
+    }
+
+    /// Freezes parameters, which lose gradient and states, or has them trained again, with new ones of zeros and a bias
+    /// correction that begins anew. Collective where ranks have cut the parameters.
+    pub fn set_frozen(&mut self, params: &[i32], frozen: bool) -> Result<()> {
+        let count = number(params.len(), "the number of parameters")?;
+        // SAFETY: the handle is alive, the memory under all parameters, and the array is good for the call.
+        self.enqueue(true, || unsafe {
+            sys::mp_optimizer_set_frozen(self.raw(), self.queue(), params.as_ptr(), count, i32::from(frozen))
+        })
+    }
+
+    /// Whether a parameter is frozen.
+    pub fn is_frozen(&self, param: i32) -> Result<bool> {
+        // SAFETY: the handle is alive.
+        let frozen = stored(0, |frozen| unsafe { sys::mp_optimizer_get_frozen(self.raw(), param, frozen) })?;
+        Ok(frozen != 0)
     }
 
     /// The learning rate of a group, from the next step on; `None`: of all groups.

@@ -191,6 +191,25 @@ fn groups() {
     assert_eq!((optimizer.group_step(plain).unwrap(), optimizer.stats().unwrap().step), (9, 10));
 }
 
+#[test]
+fn parameters_are_frozen_trained_again_and_added() {
+    let context = context();
+    let (mut optimizer, weights) = three(&context, OptimizerOptions::default());
+    let before = weights[0].to_bytes().unwrap();
+    optimizer.set_frozen(&[0, 2], true).unwrap();
+    assert!(optimizer.is_frozen(0).unwrap() && !optimizer.is_frozen(1).unwrap());
+    assert!(optimizer.state(0, "grad").is_err());
+    let late: Vec<_> = (0..2).map(|i| Tensor::from_slice(&context, &wave(4, i as f32), &[4]).unwrap()).collect();
+    let params: Vec<_> = late.iter().zip(["d", "e"]).map(|(weight, name)| Param::new(name, weight)).collect();
+    assert_eq!(optimizer.add_params(0, &params).unwrap(), 3);
+    assert_eq!(optimizer.param_count().unwrap(), 5);
+    optimizer.step(None).unwrap();
+    assert_eq!(weights[0].to_bytes().unwrap(), before);
+    optimizer.set_frozen(&[0], false).unwrap();
+    assert_eq!(optimizer.state(0, "grad").unwrap().to_vec::<f32>().unwrap(), [0.0; 8]);
+    assert!(optimizer.set_frozen(&[9], false).is_err());
+}
+
 /// An optimizer of three parameters, and their weights.
 fn three(context: &Context, options: OptimizerOptions) -> (Optimizer<'static>, Vec<Tensor<'static>>) {
     let mut optimizer = optimizer(context, "fp32", options);
