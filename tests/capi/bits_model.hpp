@@ -108,7 +108,12 @@ class Model {
         check(mp_optimizer_gather_begin(optimizer_, queue_, kAll, kParamCount));
         check(mp_optimizer_gather_wait(optimizer_, queue_, kAll, kParamCount));
     }
-    [[nodiscard]] int32_t first_trained() const { return c_[kFrozen] != 0 ? kFirst : kEmbedding; }
+    [[nodiscard]] int32_t first_trained() const { return is_frozen_ ? kFirst : kEmbedding; }
+    void change_frozen() {
+        constexpr int32_t kOne = kEmbedding;
+        is_frozen_ = c_[kFrozen] == kFrozenLater;
+        check(mp_optimizer_set_frozen(optimizer_, queue_, &kOne, 1, is_frozen_ ? 1 : 0));
+    }
     Tensor grad(int32_t p) {
         mp_tensor* tensor = nullptr;
         check(mp_optimizer_get_state(optimizer_, p, "grad", &tensor));
@@ -122,6 +127,7 @@ class Model {
     }
 
     Configuration c_;
+    bool is_frozen_ = c_[kFrozen] == kFrozenAlways || c_[kFrozen] == kFrozenAtFirst; // the embedding
     mp_comm* comm_;
     uint64_t seed_;
     Context context_;

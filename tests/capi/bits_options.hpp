@@ -41,9 +41,10 @@ enum Option : std::size_t {
     kOptionCount
 };
 
-// Values of kTransport, kGroups and kInputs, by their place in the table below.
+// Values of kTransport, kGroups, kFrozen and kInputs, by their place in the table below.
 enum Transport { kNone, kSelf, kThreadRanks, kCallbacks };
 enum Groups { kOneCopy, kTwoCopies, kManyCopies, kNodes };
+enum Frozen { kNotFrozen, kFrozenAlways, kFrozenAtFirst, kFrozenLater };
 enum Inputs { kInTheLayer, kSaved, kRecomputed, kLent };
 
 struct OptionInfo {
@@ -80,7 +81,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"workspace", {"the library's", "the caller's"}},
         {"weights", {"rounded each time", "cached"}},
         {"end of layers' step", {"a call", "the optimizer's"}},
-        {"frozen", {"nothing", "the embedding"}},
+        {"frozen", {"nothing", "the embedding", "the embedding, at first", "the embedding, later"}},
         {"first values", {"whole", "deferred", "deferred, from one rank"}},
         {"rules", {"none", "a matrix with its first moments in fp32"}},
         {"without gradients", {"nothing", "some in two steps"}},

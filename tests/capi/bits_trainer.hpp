@@ -44,6 +44,9 @@ class Trainer : public Model {
             if (step == first + 1 && are_floats_late) {
                 set_floats();
             }
+            if (step == kSaveAfter && c_[kFrozen] >= kFrozenAtFirst) {
+                change_frozen();
+            }
             if (comm_ != nullptr) {
                 gather();
             }
