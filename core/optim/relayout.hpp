@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Relayout: a change of the list of parameters, or of which of them are trained, with all that follows from it: gradients, states,
-// and where ranks share them another cut. It is made beside what is there, which comes back unless keep() is called.
+// Relayout: a change of the list of parameters, or of which of them are trained, with all that follows from it: gradients,
+// states, and where ranks share them another cut. It is made beside what is there, which comes back unless keep() is called.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,8 @@ class Relayout {
     // Gradients and states of what is new, where there are to be some.
     void make_states();
 
-    // Collective: before cut(), weights in slices that become frozen, or trained, are whole. Where it throws all groups have ended.
+    // Collective: before cut(), weights in slices that become frozen, or trained, are whole. Where it throws all groups have
+    // ended.
     void fetch();
     // Collective, likewise: states and weights come to where they belong now. Waits.
     void exchange();

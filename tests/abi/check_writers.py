@@ -42,7 +42,7 @@ NONE = {
     "mp_optimizer_acquire_grad": TABLE_OF_SHARDING, "mp_optimizer_gather_begin": TABLE_OF_SHARDING,
     "mp_optimizer_gather_wait": TABLE_OF_SHARDING, "mp_optimizer_gather_free": TABLE_OF_SHARDING,
     "mp_optimizer_layer_begin": TABLE_OF_SHARDING, "mp_optimizer_layer_end": TABLE_OF_SHARDING,
-    "mp_optimizer_set_layer_params": "writes nothing",
+    "mp_optimizer_set_frozen": TABLE_OF_SHARDING, "mp_optimizer_set_layer_params": "writes nothing",
     "mp_tensor_destroy": READS, "mp_tensor_wrap": READS, "mp_tensor_create_view": READS,
     "mp_context_create": "writes nothing",
 }

@@ -127,7 +127,8 @@ class Model {
     }
 
     Configuration c_;
-    bool is_frozen_ = c_[kFrozen] == kFrozenAlways || c_[kFrozen] == kFrozenAtFirst; // the embedding
+    bool is_frozen_ =
+        c_[kFrozen] == kFrozenAlways || c_[kFrozen] == kFrozenAtFirst; // the embedding
     mp_comm* comm_;
     uint64_t seed_;
     Context context_;

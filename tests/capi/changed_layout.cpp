@@ -24,8 +24,7 @@ std::vector<ChangedParam> list_of(const ChangedModel& model) {
 ChangedModel made_as(const ChangedModel& model, mp_comm* comm) {
     ChangedModel made(comm, model.kind, make_context(1), false);
     std::vector<ChangedParam> first = list_of(model);
-    const auto begin = static_cast<std::ptrdiff_t>(
-        std::min(first.size(), first_params().size()));
+    const auto begin = static_cast<std::ptrdiff_t>(std::min(first.size(), first_params().size()));
     const std::vector<ChangedParam> late(first.begin() + begin, first.end());
     first.resize(static_cast<std::size_t>(begin));
     made.add(first, 0);

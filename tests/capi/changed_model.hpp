@@ -33,12 +33,8 @@ struct ChangedParam {
 // The first ones, of one chunk and of several; and those that come later.
 inline const std::vector<ChangedParam>& first_params() {
     static const std::vector<ChangedParam> params = {
-        {"a", {200, 200}},
-        {"b", {7}},
-        {"c", {130, 160}, MP_PARAM_FROZEN},
-        {"d", {0}},
-        {"e", {100, 500}},
-        {"f", {17000}, MP_PARAM_FROZEN},
+        {"a", {200, 200}}, {"b", {7}},        {"c", {130, 160}, MP_PARAM_FROZEN},
+        {"d", {0}},        {"e", {100, 500}}, {"f", {17000}, MP_PARAM_FROZEN},
     };
     return params;
 }
@@ -163,8 +159,8 @@ struct ChangedModel {
             const std::vector<int64_t> shape(desc.shape, desc.shape + desc.ndim);
             std::vector<float> values(static_cast<std::size_t>(elements(shape)));
             for (std::size_t k = 0; k < values.size(); ++k) {
-                const auto all = static_cast<int32_t>((k * 7 + static_cast<uint64_t>(number + i)) %
-                                                      15) - 7;
+                const auto all =
+                    static_cast<int32_t>((k * 7 + static_cast<uint64_t>(number + i)) % 15) - 7;
                 const auto others = static_cast<int32_t>(k % 3);
                 values[k] = static_cast<float>(rank != 0 ? others : all - (ranks - 1) * others);
             }
@@ -200,8 +196,7 @@ struct ChangedModel {
         for (int32_t i = 0; i < count(); ++i) {
             all.push_back(i);
         }
-        EXPECT_TRUE(
-            succeeded(mp_optimizer_gather_begin(optimizer, nullptr, all.data(), count())));
+        EXPECT_TRUE(succeeded(mp_optimizer_gather_begin(optimizer, nullptr, all.data(), count())));
         EXPECT_TRUE(succeeded(mp_optimizer_gather_wait(optimizer, nullptr, all.data(), count())));
         std::vector<std::vector<unsigned char>> bytes;
         for (const Tensor& param : params) {

@@ -29,7 +29,8 @@ Values values_here(const ChangedModel& model, mp_comm* comm, int32_t index, cons
     Values here;
     int64_t count = 1;
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
-    EXPECT_TRUE(succeeded(mp_tensor_get_desc(model.params[static_cast<std::size_t>(index)], &desc)));
+    EXPECT_TRUE(
+        succeeded(mp_tensor_get_desc(model.params[static_cast<std::size_t>(index)], &desc)));
     for (int32_t d = 0; d < desc.ndim; ++d) {
         count *= desc.shape[d];
     }
@@ -41,8 +42,7 @@ Values values_here(const ChangedModel& model, mp_comm* comm, int32_t index, cons
         return here;
     }
     const Tensor values = make_tensor(model.context, MP_DTYPE_FP32, {count});
-    EXPECT_TRUE(
-        succeeded(mp_optimizer_read_state(model.optimizer, nullptr, index, state, values)));
+    EXPECT_TRUE(succeeded(mp_optimizer_read_state(model.optimizer, nullptr, index, state, values)));
     here.values = values_of(model.context, values);
     return here;
 }

@@ -184,7 +184,9 @@ TEST(ChangedRefusals, RanksThatDifferAreNamed) {
                                     : std::vector<ChangedParam>{{"x", {9}}},
                           0);
             });
-            differ("parameter 6's name, shape", [&] { model.add({{"x", {rank + 9 - rank % 2}}}, rank % 2); });
+            differ("parameter 6's name, shape", [&] {
+                model.add({{"x", {rank + 9 - rank % 2}}}, rank % 2);
+            });
             differ("the initial weights", [&] {
                 model.skip_values(rank == 1 ? 1 : 0);
                 model.add({{"x", {9}}}, 0);
@@ -193,15 +195,15 @@ TEST(ChangedRefusals, RanksThatDifferAreNamed) {
             const mp_status peers = rank == 1 ? MP_STATUS_INVALID_ARGUMENT : MP_STATUS_PEER_ERROR;
             expect_refused(model, peers, rank == 1 ? "parameter 77" : "rank 1",
                            [&] { model.set_frozen({rank == 1 ? 77 : 0}, 1); });
-            expect_refused(model, rank == 1 ? MP_STATUS_NULL_ARGUMENT : MP_STATUS_PEER_ERROR,
-                           rank == 1 ? "descs" : "rank 1", [&] {
-                               if (rank == 1) {
-                                   model.ok(mp_optimizer_add_params(model.optimizer, 0, nullptr, 1,
-                                                                    nullptr));
-                               } else {
-                                   model.add({{"x", {9}}}, 0);
-                               }
-                           });
+            expect_refused(
+                model, rank == 1 ? MP_STATUS_NULL_ARGUMENT : MP_STATUS_PEER_ERROR,
+                rank == 1 ? "descs" : "rank 1", [&] {
+                    if (rank == 1) {
+                        model.ok(mp_optimizer_add_params(model.optimizer, 0, nullptr, 1, nullptr));
+                    } else {
+                        model.add({{"x", {9}}}, 0);
+                    }
+                });
             model.set_frozen({0}, 1); // and then they go on
             model.step(2);
             EXPECT_EQ(model.status, MP_STATUS_OK) << model.said;
@@ -269,8 +271,8 @@ TEST(ChangedRefusals, WhatCannotBe) {
     const int32_t index = 0;
     MP_FAILS(mp_optimizer_set_frozen(optimizer, nullptr, &index, 1, 0), MP_STATUS_INVALID_DTYPE,
              "'w' is fp16", "bf16");
-    MP_FAILS(mp_optimizer_set_frozen(optimizer, nullptr, &index, -1, 0),
-             MP_STATUS_INVALID_ARGUMENT, "count");
+    MP_FAILS(mp_optimizer_set_frozen(optimizer, nullptr, &index, -1, 0), MP_STATUS_INVALID_ARGUMENT,
+             "count");
     MP_FAILS(mp_optimizer_set_frozen(optimizer, nullptr, nullptr, 1, 0), MP_STATUS_NULL_ARGUMENT,
              "indices");
     MP_OK(mp_optimizer_set_frozen(optimizer, nullptr, nullptr, 0, 0));
@@ -285,9 +287,8 @@ TEST(ChangedRefusals, WhatCannotBe) {
         MP_OK(mp_optimizer_shard(model.optimizer, nullptr));
         std::vector<float> mine(9, 1.0F);
         const Tensor wrapped = wrap_tensor(model.context, MP_DTYPE_FP32, {9}, mine.data());
-        expect_refused(model, MP_STATUS_BAD_STATE, "mp_tensor_create", [&] {
-            model.ok(add_param(model.optimizer, 0, "x", wrapped));
-        });
+        expect_refused(model, MP_STATUS_BAD_STATE, "mp_tensor_create",
+                       [&] { model.ok(add_param(model.optimizer, 0, "x", wrapped)); });
         model.set_frozen({0}, 1);
         model.step(1);
         EXPECT_EQ(model.status, MP_STATUS_OK) << model.said;

@@ -75,9 +75,9 @@ typedef struct mp_param_group_desc {
 /* mp_param_desc.flags. A rank of mp_optimizer_set_norm_comm counts the gradient of this parameter in the norm, which it holds too
  * (a layer norm under tensor parallelism): here it is only checked to be finite. Exactly one of them adds it without the flag. */
 #define MP_PARAM_NORM_ELSEWHERE 1u
-/* The parameter is not trained, until mp_optimizer_set_frozen (param_changes.h) says otherwise: no gradient, no states, no decay, no part in the norm. It is fp32, fp16, bf16, or codes with one
- * scale. Ranks hold it whole and never send it; in stage 3 each has its slice, and all of it between gather and release.
- * Checkpoints have it. Takes neither grad nor init_fp32. */
+/* The parameter is not trained until mp_optimizer_set_frozen (param_changes.h) says so: no gradient, no states, no decay, no part
+ * in the norm. It is fp32, fp16, bf16, or codes with one scale. Ranks hold it whole and never send it; in stage 3 each has its
+ * slice, and all of it between gather and release. Checkpoints have it. Takes neither grad nor init_fp32. */
 #define MP_PARAM_FROZEN 2u
 
 typedef struct mp_param_desc {
@@ -126,8 +126,8 @@ MP_API mp_status mp_optimizer_add_group(mp_optimizer* optimizer, const mp_param_
                                         int32_t* index);
 
 /** Adds a parameter and allocates its states, all zero. Allowed also between steps: its bias correction then begins with its own
- * first step, whatever t its group has; t that was set before the group's first parameter is that parameter's. Where ranks have cut
- * the parameters it is collective (param_changes.h).
+ * first step, whatever t its group has; t that was set before the group's first parameter is that parameter's. Where ranks
+ * have cut the parameters it is collective (param_changes.h).
  * @param[in]  optimizer  the optimizer
  * @param[in]  group      the group's number
  * @param[in]  desc       name and tensors
