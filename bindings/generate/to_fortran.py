@@ -43,7 +43,7 @@ def parameter(kind, name, structs, function):
     constant = levels[-1]
     if len(levels) == 1 and base in structs:
         # Several where the name says so; anything else is one struct.
-        several = "(*)" if name in ("slots", "tensors", "inits") else ""
+        several = "(*)" if name in ("slots", "tensors", "inits", "descs") else ""
         return f"type({base}), intent({'in' if constant else 'inout'}), optional :: {name}{several}"
     if len(levels) == 1 and base in NUMBERS:
         if constant or name in ARRAYS:

@@ -103,7 +103,7 @@ ParamStates::ParamStates(const std::shared_ptr<Context>& context, Stream& stream
       compensation_(make_kept(context, stream, formats.compensation, shape)),
       master_(make_state(context, stream, formats.master, shape)) {
     for (int k = 0; k < rule().state_count; ++k) {
-        states_[k] = make_kept(context, stream, formats.states[k], shape);
+        states_[static_cast<std::size_t>(k)] = make_kept(context, stream, formats.states[k], shape);
     }
 }
 
@@ -155,7 +155,7 @@ void ParamStates::fill(UpdateSegment& s) const noexcept {
         return a;
     };
     for (int k = 0; k < rule().state_count; ++k) {
-        s.states[k] = kept(states_[k], formats_.states[k]);
+        s.states[k] = kept(states_[static_cast<std::size_t>(k)], formats_.states[k]);
     }
     s.compensation = kept(compensation_, formats_.compensation);
     s.master = array(master_);
@@ -176,7 +176,8 @@ StoredState ParamStates::stored(const Kept& kept, FormatId format, bool is_signe
 StoredState ParamStates::find(std::string_view name) const noexcept {
     for (int k = 0; k < rule().state_count; ++k) {
         if (const numerics::StateSpec& state = rule().state(k); name == state.name) {
-            return stored(states_[k], formats_.states[k], state.is_signed);
+            return stored(states_[static_cast<std::size_t>(k)], formats_.states[k],
+                          state.is_signed);
         }
     }
     return name == "compensation" && has_compensation()
@@ -197,7 +198,7 @@ std::vector<NamedTensor> ParamStates::list() const {
             kept.block_scales != nullptr ? kept.block_scales : scale_of(kept.codes));
     };
     for (int k = 0; k < rule().state_count; ++k) {
-        add_kept(rule().state(k).name, states_[k]);
+        add_kept(rule().state(k).name, states_[static_cast<std::size_t>(k)]);
     }
     add_kept("compensation", compensation_);
     add("master", master_);
@@ -208,8 +209,8 @@ std::vector<NamedTensor> ParamStates::list() const {
 void ParamStates::add_bytes(MemoryReport& report) const noexcept {
     report.master += bytes_of(master_);
     for (int k = 0; k < rule().state_count; ++k) {
-        report.of(rule().states[k]) +=
-            bytes_of(states_[k].codes) + bytes_of(states_[k].block_scales);
+        report.of(rule().states[k]) += bytes_of(states_[static_cast<std::size_t>(k)].codes) +
+                                       bytes_of(states_[k].block_scales);
     }
     report.compensation += bytes_of(compensation_.codes) + bytes_of(compensation_.block_scales);
 }

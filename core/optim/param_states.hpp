@@ -4,6 +4,7 @@
 // groups, lists and steps.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -65,7 +66,7 @@ class ParamStates {
     // Every array, scales too, with the bytes of it that belong to one chunk; 0: one number for all elements.
     template <typename Body> void for_each_array(const Body& body) const {
         for (int k = 0; k < rule().state_count; ++k) {
-            visit_kept(states_[k], formats_.states[k], body);
+            visit_kept(states_[static_cast<std::size_t>(k)], formats_.states[k], body);
         }
         visit_kept(compensation_, formats_.compensation, body);
         visit_kept({master_, nullptr}, formats_.master, body);
@@ -107,7 +108,7 @@ class ParamStates {
     [[nodiscard]] numerics::RuleInfo rule() const noexcept {
         return numerics::rule_info(formats_.rule);
     }
-    Kept states_[numerics::kMaxStates]; // those of the rule, in its order
+    std::array<Kept, numerics::kMaxStates> states_; // those of the rule, in its order
     Kept compensation_;
     std::shared_ptr<Tensor> master_; // or null
 };

@@ -216,7 +216,7 @@ class Optimizers(unittest.TestCase):
         self.assertEqual(list(late["a"]), [5, 6])
         optimizer.set_frozen(["b"])
         self.assertEqual([optimizer.is_frozen(name) for name in "pab"], [True, False, True])
-        optimizer.state("a", "grad").copy_from(floats(1, 1))
+        optimizer.state("a", "grad").write(floats(1, 1))
         optimizer.step()
         self.assertEqual((list(self.p), list(late["b"])), (before, [3]))
         self.assertNotEqual(list(late["a"]), [5, 6])
