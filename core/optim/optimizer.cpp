@@ -151,9 +151,12 @@ void Optimizer::relayout_with_ranks(Stream& stream, Relayout& next, const shard:
     first.must_equal(what.name.c_str(), what.value, what.shown.c_str());
     first.decline(own);
     check(ranks.reach(first));
+    const auto added = static_cast<std::size_t>(parameters_.count() - next.first_added());
+    if (added == 0 && next.switched().empty()) {
+        return; // all of them are so already
+    }
     next.fetch();
 
-    const auto added = static_cast<std::size_t>(parameters_.count() - next.first_added());
     std::vector<shard::Common> rows(added);
     uint64_t plan = 0;
     uint64_t values = 0;

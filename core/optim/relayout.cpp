@@ -106,6 +106,7 @@ void Relayout::set_frozen(int32_t index, const recipe::Recipe& recipe, bool is_f
     if (!is_frozen) {
         check_trained(recipe, parameters_.options_, now.name, *now.param);
     }
+    stream_.sync(); // nobody works on what it loses
     changed_.push_back({index, now});
     switched_.push_back(index);
     Parameter& p = at(index);
