@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank is lost at every message of a change of parameters: the others are told in time, and have the parameters, states and
 // slices that they had.
+#include <gtest/gtest.h>
+
 #include <thread>
 
 #include "faulty_transport.hpp"
