@@ -51,8 +51,9 @@ BlockScale scale_of(const QuantizeOne& op, const BlockExtent& block, int64_t ind
                                ? 1.0F / op.sink.tracking.delayed->multiply
                                : numerics::previous_scale(op.policy().rule, op.grid().dtype,
                                                           op.sink.codes.scale_inv, index);
-    const float amax = op.sink.given_amax != nullptr ? numerics::given_magnitude(op.sink.given_amax)
-                                                     : amax_of(op, block);
+    const float amax = op.sink.given_amax != nullptr && op.grid().is_one()
+                           ? numerics::given_magnitude(op.sink.given_amax)
+                           : amax_of(op, block);
     return numerics::block_scale(op.policy(), amax, previous, tensor_amax);
 }
 
@@ -98,7 +99,10 @@ void add(const QuantStats& from, QuantStats& to) {
 }
 
 void quantize_one(const QuantizeOne& op) {
-    const float tensor_amax = amax_of(op, {0, op.source.rows, 0, op.source.columns});
+    const bool is_relative =
+        op.policy().rule == numerics::ScaleRule::nvfp4 && op.sink.given_amax != nullptr;
+    const float found = amax_of(op, {0, op.source.rows, 0, op.source.columns});
+    const float tensor_amax = is_relative ? numerics::given_magnitude(op.sink.given_amax) : found;
     QuantStats stats;
     int64_t index = 0;
     for (int64_t block_row = 0; block_row < op.grid().rows(op.source.rows); ++block_row) {
@@ -114,7 +118,7 @@ void quantize_one(const QuantizeOne& op) {
         *op.sink.codes.amax = tensor_amax;
     }
     if (op.sink.tracking.amax != nullptr) {
-        *op.sink.tracking.amax = numerics::detail::larger_amax(*op.sink.tracking.amax, tensor_amax);
+        *op.sink.tracking.amax = numerics::detail::larger_amax(*op.sink.tracking.amax, found);
     }
     if (op.sink.tracking.stats != nullptr) {
         add(stats, *op.sink.tracking.stats);

@@ -249,9 +249,13 @@ mp_status mp_tensor_create_quantized(mp_context* context, const mp_tensor_desc* 
     return boundary([&] {
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
-        const TensorSpec spec = spec_of(*owner, desc);
+        const TensorSpec spec = spec_of(*owner, desc, MP_TENSOR_DEFERRED);
         auto tensor =
-            std::make_shared<Tensor>(owner, *spec.stream, format_of(spec.dtype, quant), spec.shape);
+            spec.is_deferred
+                ? std::make_shared<Tensor>(owner, *spec.stream, format_of(spec.dtype, quant),
+                                           spec.shape, Deferred{})
+                : std::make_shared<Tensor>(owner, *spec.stream, format_of(spec.dtype, quant),
+                                           spec.shape);
         complete(*spec.stream);
         *out = make_handle<mp_tensor>(std::move(tensor));
     });

@@ -4,6 +4,7 @@
 #include "comm_traffic.hpp"
 #include "memory_report.hpp"
 #include "optimizer_options.hpp"
+#include "quant_format.hpp"
 #include "rule_number.hpp"
 #include "sharding_of.hpp"
 #include "wire_options.hpp"
@@ -85,6 +86,17 @@ int32_t trained_index(const optim::Optimizer& optimizer, int32_t index) {
     return index;
 }
 
+void set_scaling(optim::PlannedTensor& tensor, const mp_planned_tensor& source) {
+    mp_quant_desc quant = MP_QUANT_DESC_INIT;
+    quant.scaling = source.scaling;
+    const Format format = capi::format_of(tensor.weight, &quant);
+    check_format(format, "tensors");
+    if (has_blocks(format.grid)) {
+        tensor.blocks = format.grid;
+        tensor.columns = source.columns;
+    }
+}
+
 std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, int64_t count) {
     (void)list_of(tensors, count, "tensors", "tensor_count");
     std::vector<optim::PlannedTensor> all;
@@ -102,7 +114,9 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
         tensor.rule = rule_of(source.rule);
         tensor.formats = formats_of(source.state_formats);
         check_flags(source.flags, MP_PARAM_FROZEN, "tensors.flags");
-        check_reserved(source.reserved);
+        if (source.scaling != 0) {
+            set_scaling(tensor, source);
+        }
         tensor.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
         tensor.name = source.name != nullptr ? source.name : "";
         all.push_back(std::move(tensor));

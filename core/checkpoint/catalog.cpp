@@ -68,6 +68,11 @@ std::size_t Entry::bytes(const LocalSlice& slice) const noexcept {
     return static_cast<std::size_t>(offset(slice.start + slice.length) - offset(slice.start));
 }
 
+ValueRule value_rule(const std::string& state) noexcept {
+    return state.ends_with("_scale_inv") || state.ends_with("_amax") ? ValueRule::scale
+                                                                     : ValueRule::any;
+}
+
 std::string wrong_value(const Entry& entry, const unsigned char* values, std::size_t bytes) {
     const auto size = static_cast<std::size_t>(dtype_size(dtype_of(entry.format)));
     if (entry.rule == ValueRule::any || size == 0) {
@@ -98,7 +103,8 @@ void check_catalog(const Catalog& catalog) {
         if (!seen.emplace(entry.name, entry.state).second) {
             fail(Code::invalid_argument, "checkpoint: there are two of %s", entry.text().c_str());
         }
-        if (entry.format == FormatId::none || dtype_bits(dtype_of(entry.format)) < 8) {
+        const DType dtype = dtype_of(entry.format);
+        if (entry.format == FormatId::none || (dtype_bits(dtype) < 8 && !is_packed(dtype))) {
             fail(Code::invalid_dtype, "checkpoint: %s is of no type that can be saved",
                  entry.text().c_str());
         }

@@ -23,6 +23,9 @@ enum class ValueRule : int32_t {
     power_of_two, // a positive, normal power of two
 };
 
+// Of an optimizer's array, by its name.
+ValueRule value_rule(const std::string& state) noexcept;
+
 // Elements [start, start + length) in logical order; where codes have blocks, both are multiples of the block size,
 // but for the tensor's end.
 struct LocalSlice {

@@ -128,7 +128,7 @@ Converter::Converter(const Manifest& manifest, const optim::Optimizer& target) :
 }
 
 Entry entry_of(const std::string& parameter, const optim::SavedTensor& saved) {
-    const bool is_scale = saved.state.ends_with("_scale_inv");
+    const bool is_scale = value_rule(saved.state) != ValueRule::any;
     Entry entry;
     entry.name = parameter;
     entry.state = saved.state;
@@ -138,7 +138,7 @@ Entry entry_of(const std::string& parameter, const optim::SavedTensor& saved) {
         entry.slices = {{saved.start, saved.count, saved.data}};
     }
     entry.stream = saved.stream;
-    entry.rule = is_scale ? ValueRule::scale : ValueRule::any;
+    entry.rule = value_rule(saved.state);
     entry.replicated = saved.is_everywhere;
     entry.is_copy = saved.is_copy;
     entry.agrees = is_scale && saved.is_everywhere;

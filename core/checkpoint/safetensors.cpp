@@ -51,6 +51,14 @@ FileType file_type(DType dtype) noexcept {
     return FileType::U8;
 }
 
+bool is_in_pairs(FormatId format) noexcept {
+    return block_layout(coding_of(format)).bits == 4 || is_packed(dtype_of(format));
+}
+
+FileType file_type(FormatId format) noexcept {
+    return file_type(is_in_pairs(format) ? DType::uint8 : dtype_of(format));
+}
+
 int64_t header_bytes(const unsigned char (&prefix)[8], int64_t file_bytes) {
     uint64_t length = 0;
     for (int i = 7; i >= 0; --i) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "checkpoint/name_index.hpp"
-#include "dtype/dtype.hpp"
+#include "dtype/format_id.hpp"
 #include "system/json_reader.hpp"
 
 namespace mp::checkpoint {
@@ -27,6 +27,9 @@ const char* file_type_name(FileType type) noexcept;
 int64_t file_type_bits(FileType type) noexcept;
 // The type under which ours is written; packed types as bytes.
 FileType file_type(DType dtype) noexcept;
+// Of what a checkpoint keeps: codes of half a byte lie two to a byte, flat.
+bool is_in_pairs(FormatId format) noexcept;
+FileType file_type(FormatId format) noexcept;
 // What of ours it is read as; `none` where we have no such type.
 DType dtype_of(FileType type) noexcept;
 

@@ -57,7 +57,7 @@ int64_t ShardReader::place(const StoredTensor& tensor, const StoredSlice& slice)
     const FileTensor* found = header_->find(key);
     const auto offset = [&](int64_t i) { return code_bytes(tensor.format, i); };
     const int64_t bytes = offset(slice.start + slice.length) - offset(slice.start);
-    if (found == nullptr || found->type != file_type(dtype_of(tensor.format)) ||
+    if (found == nullptr || found->type != file_type(tensor.format) ||
         found->end - found->begin != bytes) {
         fail(Code::corrupt_data,
              "checkpoint: '%s' does not have '%s' in the type and length that the manifest says",

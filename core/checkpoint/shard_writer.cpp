@@ -104,11 +104,11 @@ NewTensor describe(const ShardTensor& source) {
     const Entry& entry = *source.entry;
     NewTensor tensor;
     tensor.name = source.key;
-    tensor.type = file_type(dtype_of(entry.format));
+    tensor.type = file_type(entry.format);
     tensor.bytes = static_cast<int64_t>(entry.bytes(*source.slice));
     const bool is_whole = source.slice->length == entry.count();
-    if (block_layout(coding_of(entry.format)).bits == 4) {
-        tensor.shape = {tensor.bytes}; // two codes a byte
+    if (is_in_pairs(entry.format)) {
+        tensor.shape = {tensor.bytes};
     } else if (is_whole) {
         tensor.shape = entry.shape;
     } else {

@@ -13,6 +13,7 @@ namespace {
 void check_scales(ShardReader& reader, const StoredTensor& tensor, const StoredSlice& slice,
                   int64_t place) {
     constexpr int64_t kPart = int64_t{1} << 16;
+    const int64_t size = dtype_size(dtype_of(tensor.format));
     Entry entry;
     entry.name = tensor.name;
     entry.state = tensor.state;
@@ -20,8 +21,8 @@ void check_scales(ShardReader& reader, const StoredTensor& tensor, const StoredS
     entry.rule = ValueRule::scale;
     std::vector<unsigned char> values;
     for (int64_t at = 0; at < slice.length; at += kPart) {
-        values.resize(static_cast<std::size_t>(4 * std::min(kPart, slice.length - at)));
-        reader.read(place + 4 * at, values.data(), values.size());
+        values.resize(static_cast<std::size_t>(size * std::min(kPart, slice.length - at)));
+        reader.read(place + size * at, values.data(), values.size());
         const std::string wrong = wrong_value(entry, values.data(), values.size());
         if (!wrong.empty()) {
             fail(Code::corrupt_data, "checkpoint: %.500s", wrong.c_str());
@@ -39,8 +40,7 @@ void verify_file(system::FileTable& files, const Found& found, std::size_t file,
     ShardReader reader(files, found.directory, manifest, file);
     reader.verify_all([&](int64_t bytes) { progress.report(done += bytes, total); });
     for (const StoredTensor& tensor : manifest.tensors) {
-        const bool are_scales =
-            tensor.format == FormatId::fp32 && tensor.state.ends_with("_scale_inv");
+        const bool are_scales = value_rule(tensor.state) != ValueRule::any;
         for (const StoredSlice& slice : tensor.slices) {
             if (slice.file == static_cast<int64_t>(file)) {
                 const int64_t place = reader.place(tensor, slice);

@@ -305,9 +305,11 @@ template <class Exec> void quantize_one(const Exec& exec, const QuantizeParts& o
     const bool is_nvfp4 = op.policy.rule == numerics::ScaleRule::nvfp4;
     const MatrixScale scale{op, op.given_amax != nullptr ? op.given_amax : amax_place(op)};
     const bool finds_amax = may_follow_amax || is_nvfp4;
-    if (finds_amax && op.source.count > 0) {
+    const bool is_given = op.given_amax != nullptr; // then NVFP4's is that of the one number
+    if (finds_amax && (op.source.count > 0 || is_given)) {
         AmaxDesc find{};
-        find.source = op.source;
+        find.source =
+            is_given ? TensorRef{const_cast<float*>(op.given_amax), 1, DType::fp32} : op.source;
         find.result = amax_place(op);
         amax(exec, find, {op.delayed, op.warm_up});
     } else if (op.amax != nullptr || finds_amax) {

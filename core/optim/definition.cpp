@@ -52,7 +52,8 @@ uint64_t hash_of(const Parameter& p) {
     for (const FormatId format : p.layout.formats.states) {
         hash.add(static_cast<int64_t>(format));
     }
-    hash.add(p.param->dtype());
+    hash.add(format_text(p.param->format()));
+    hash.add(static_cast<int64_t>(p.param->format().policy.rule));
     hash.add(p.layout.is_frozen ? DType::none : p.grad->dtype());
     hash.add(p.init_fp32 != nullptr ? 1 : 0);
     hash.add(p.counts_elsewhere ? 1 : 0);
@@ -84,7 +85,7 @@ void check_gather(const recipe::Recipe& recipe, const shard::ShardingOptions& op
 shard::Common common_of(const Parameters& parameters, int32_t index) {
     const Parameter& p = parameters[index];
     return {"parameter " + std::to_string(index) + "'s name, shape, types or group", hash_of(p),
-            p.name + ": " + p.param->shape().text() + " " + dtype_name(p.param->dtype()) +
+            p.name + ": " + p.param->shape().text() + " " + format_text(p.param->format()) +
                 (p.layout.is_frozen ? std::string(", frozen")
                                     : std::string(", gradient ") + dtype_name(p.grad->dtype())) +
                 ", group " + std::to_string(p.group)};
@@ -106,10 +107,11 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
     std::vector<shard::ShardedTensor> tensors;
     for (const Parameter& p : parameters) {
         const bool has_scales =
-            (p.param->scales() != nullptr && !p.layout.is_codes) ||
-            is_scaled(p.layout.formats.master) ||
-            std::any_of(std::begin(p.layout.formats.states), std::end(p.layout.formats.states),
-                        [](FormatId f) { return is_scaled(f); });
+            !p.layout.is_frozen &&
+            ((p.param->scales() != nullptr && !p.layout.is_codes) ||
+             is_scaled(p.layout.formats.master) ||
+             std::any_of(std::begin(p.layout.formats.states), std::end(p.layout.formats.states),
+                         [](FormatId f) { return is_scaled(f); }));
         const bool is_whole = p.layout.states == Placement::whole;
         if (has_scales && !is_whole && options.kind != shard::ShardKind::greedy) {
             fail(Code::unsupported,

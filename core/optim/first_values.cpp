@@ -138,40 +138,77 @@ std::size_t largest_slice_bytes(const Parameters& parameters, std::span<const in
 // One after another, so that memory is needed for the largest slice alone.
 class Writer {
   public:
-    Writer(Parameters& parameters, Stream& stream, Buffer memory)
-        : parameters_(parameters), stream_(stream), memory_(std::move(memory)) {}
+    // Allocates: on the host for the largest slice.
+    Writer(Parameters& parameters, Stream& stream, std::span<const int32_t> indices)
+        : parameters_(parameters), stream_(stream),
+          memory_(parameters.context().host_stream().allocate(
+              largest_slice_bytes(parameters, indices))),
+          amax_(stream.allocate(sizeof(float))) {}
 
-    // Where reading is collective it goes on after a failure of this rank alone.
+    // After a failure of this rank alone it goes on with what all ranks do together: the agreements on amaxes, and reading,
+    // where that is collective.
     void write_all(std::span<const int32_t> indices, ValueSource& source, bool is_collective) {
         for (const int32_t index : indices) {
-            const Status own = guarded("first values", [&]() -> Status {
-                write(index, source);
-                return {};
+            const shard::ShardSlice own = parameters_.slice(index);
+            const std::span<float> values(static_cast<float*>(memory_.data()),
+                                          static_cast<std::size_t>(own.count));
+            attempt(is_collective, [&] {
+                source.read(index, own.start, values);
+                check_values(parameters_[index], own.start, values);
             });
-            failure_ = failure_.ok() ? own : failure_;
-            if (!failure_.ok() && !is_collective) {
-                return;
-            }
+            const bool is_shared =
+                parameters_.sharding() != nullptr && shares_amax(parameters_[index]);
+            attempt(is_shared, [&] {
+                if (is_shared) {
+                    agree_on_amax(failure_.ok() ? values : std::span<float>());
+                }
+            });
+            attempt(false, [&] {
+                if (!values.empty()) {
+                    parameters_.write_exact(
+                        stream_, index, {values.data(), own.count, DType::fp32}, ValuesOn::host,
+                        is_shared ? static_cast<float*>(amax_.data()) : nullptr);
+                }
+            });
         }
     }
     [[nodiscard]] const Status& failure() const noexcept { return failure_; }
 
   private:
-    void write(int32_t index, ValueSource& source) {
-        const shard::ShardSlice own = parameters_.slice(index);
-        const std::span<float> values(static_cast<float*>(memory_.data()),
-                                      static_cast<std::size_t>(own.count));
-        source.read(index, own.start, values);
-        if (!values.empty() && failure_.ok()) {
-            check_values(parameters_[index], own.start, values);
-            parameters_.write_exact(stream_, index, {values.data(), own.count, DType::fp32},
-                                    ValuesOn::host);
+    // Unless something has failed before, and others do not wait for it.
+    template <typename Body> void attempt(bool is_collective, const Body& body) {
+        if (!failure_.ok() && !is_collective) {
+            return;
         }
+        const Status own = guarded("first values", [&]() -> Status {
+            body();
+            return {};
+        });
+        failure_ = failure_.ok() ? own : failure_;
+    }
+
+    // Of the whole parameter, from these values of this rank's.
+    void agree_on_amax(std::span<const float> values) {
+        uint32_t largest = 0;
+        for (const float value : values) {
+            largest =
+                std::max(largest, numerics::bits_from_float(value) & numerics::kFloatMagnitudeMask);
+        }
+        shard::Sharding& sharding = *parameters_.sharding();
+        comm::CallOptions options;
+        options.site = "amax of first values";
+        {
+            const auto lock = sharding.progress().lock();
+            check(sharding.groups().all().run(comm::MaxU32{&largest, 1}, options));
+        }
+        stream_.copy(amax_.data(), &largest, sizeof largest, CopyKind::host_to_device);
+        stream_.sync();
     }
 
     Parameters& parameters_;
     Stream& stream_;
-    Buffer memory_; // on the host, of the largest slice
+    Buffer memory_;
+    Buffer amax_; // on the device: of the whole parameter, where ranks agree on it
     Status failure_;
 };
 
@@ -271,8 +308,7 @@ void set_first_values(Optimizer& optimizer, Stream& stream, std::span<const int3
         source = make_source();
         what = hash_of(indices, *source);
         Stream& host = optimizer.context()->host_stream();
-        writer = std::make_unique<Writer>(parameters, stream,
-                                          host.allocate(largest_slice_bytes(parameters, indices)));
+        writer = std::make_unique<Writer>(parameters, stream, indices);
         if (root != kEveryRank && sharding != nullptr) {
             sent = std::make_unique<Sent>(*sharding, parameters, *source, root, host);
         }

@@ -19,6 +19,20 @@ Format reduce_wire(const Format& wire, const recipe::Recipe& recipe, const State
 
 } // namespace
 
+FormatId format_of(const Tensor& tensor) {
+    return format_id(tensor.dtype(),
+                     tensor.format().grid == kTensorScale ? Coding::scaled : Coding::plain);
+}
+
+LayoutTensor layout_tensor(const Tensor& tensor, numerics::RuleId rule, bool is_frozen) {
+    LayoutTensor of = {tensor.count(), format_of(tensor), tensor.shape().ndim < 2, rule, is_frozen};
+    if (has_blocks(tensor.format().grid)) {
+        of.blocks = tensor.format().grid;
+        of.columns = tensor.columns();
+    }
+    return of;
+}
+
 StateFormats state_formats(const recipe::Recipe& recipe, FormatId weight, int64_t count,
                            numerics::RuleId rule) {
     const bool narrow = dtype_of(weight) != DType::fp32; // an fp32 parameter is its own master
@@ -73,13 +87,25 @@ DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector
 }
 
 int64_t LayoutArray::bytes(int64_t count) const {
-    return format_bytes(format, lifetime == Lifetime::always ? count : 0);
+    const bool is_here = lifetime == Lifetime::always || count == 0;
+    if (!blocks.exists()) {
+        return format_bytes(format, is_here ? count : 0);
+    }
+    const Shape shape = slice_shape(blocks, columns, count);
+    return is_here ? bytes_of(dtype_of(format), count) +
+                         bytes_of(blocks.dtype, blocks.count(shape.sizes[0], shape.sizes[1]))
+                   : 0;
 }
 
 FormatId kept_format(const recipe::Recipe& recipe, FormatId memory, const LayoutOptions& options) {
     const bool are_codes =
         options.stage > 0 && recipe.fp8.gather && is_scaled(memory) && memory != recipe.weight;
     return are_codes ? recipe.weight : memory;
+}
+
+int64_t Layout::unit() const {
+    return slice_unit(dtype_of(weight.format), weight.blocks,
+                      weight.columns == 0 ? 1 : count / weight.columns, weight.columns);
 }
 
 namespace {
@@ -89,12 +115,13 @@ Layout frozen_layout(const LayoutTensor& tensor, const LayoutOptions& options) {
     Layout layout;
     layout.is_frozen = true;
     layout.count = tensor.count;
-    layout.kept = layout.weight.format = tensor.memory;
+    layout.kept = tensor.memory;
+    layout.weight = {tensor.memory, Lifetime::always, tensor.blocks, tensor.columns};
     layout.formats.rule = tensor.rule;
     layout.gather = dtype_of(tensor.memory);
     if (options.stage == 3) {
+        layout.own_weight = layout.weight;
         layout.weight.lifetime = Lifetime::in_use;
-        layout.own_weight.format = tensor.memory;
         layout.states = Placement::slice;
     }
     return layout;

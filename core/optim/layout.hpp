@@ -11,8 +11,12 @@
 #include "dtype/format_id.hpp"
 #include "numerics/rules.hpp"
 #include "recipe/recipe.hpp"
+#include "tensor/slice.hpp"
 
 namespace mp::optim {
+
+// The format of a weight or gradient; where it has scales of blocks, of its codes alone.
+FormatId format_of(const Tensor& tensor);
 
 // What one parameter is kept in beside its weight; `none` for what it does not have.
 struct StateFormats {
@@ -50,6 +54,9 @@ enum class Lifetime { always, in_use };
 struct LayoutArray {
     FormatId format = FormatId::none; // there is no such array
     Lifetime lifetime = Lifetime::always;
+    // Of a weight in blocks: codes of `format` on a matrix of so many columns. Else none.
+    ScaleGrid blocks = {};
+    int64_t columns = 0;
 
     [[nodiscard]] bool exists() const noexcept { return format != FormatId::none; }
     // Those that a rank holds between uses, of so many elements.
@@ -71,7 +78,12 @@ struct LayoutTensor {
     bool is_vector = false;           // of one dimension
     numerics::RuleId rule = numerics::RuleId::adamw;
     bool is_frozen = false; // not trained: it has no gradient and no states
+    // Of a frozen one in blocks, whose `memory` is the type of its codes.
+    ScaleGrid blocks = {};
+    int64_t columns = 0;
 };
+// Of a tensor.
+LayoutTensor layout_tensor(const Tensor& tensor, numerics::RuleId rule, bool is_frozen);
 
 struct Layout {
     int64_t count = 0;
@@ -92,6 +104,8 @@ struct Layout {
         none; // what the sums of its slice over ranks are; none: nobody else has a part in them
     bool is_summed_everywhere = false; // sums of all elements too
 
+    // Elements of its weight that no cut parts.
+    [[nodiscard]] int64_t unit() const;
     // What the step writes on the device: its owner's slice, or the tensor.
     [[nodiscard]] FormatId stepped() const noexcept {
         return own_weight.exists() ? own_weight.format : weight.format;

@@ -31,12 +31,33 @@ void add_states(MemoryReport& report, const Layout& tensor, int64_t count) {
 FormatId format_of_memory(const recipe::Recipe& recipe, const PlannedTensor& tensor) {
     return tensor.weight == DType::none
                ? recipe.weight
-               : format_id(tensor.weight, is_fp8(tensor.weight) ? Coding::scaled : Coding::plain);
+               : format_id(tensor.weight, is_fp8(tensor.weight) && !tensor.blocks.exists()
+                                              ? Coding::scaled
+                                              : Coding::plain);
+}
+
+void check_blocks(const PlannedTensor& tensor) {
+    if (!tensor.is_frozen) {
+        fail(Code::invalid_argument,
+             "a planned weight has scales of blocks, rows or columns, which frozen ones "
+             "(MP_PARAM_FROZEN) may have; leave scaling 0");
+    }
+    if (tensor.columns <= 0 || tensor.count % tensor.columns != 0) {
+        fail(Code::invalid_argument,
+             "a planned weight of %lld elements has %lld columns; where its scales are of blocks, "
+             "rows or columns these say how they lie, and must divide the elements",
+             static_cast<long long>(tensor.count), static_cast<long long>(tensor.columns));
+    }
 }
 
 void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
                   const shard::ShardingOptions& sharding, int32_t ranks) {
-    const bool can_be_frozen = (format_roles(format_of_memory(recipe, tensor)) & kForParam) != 0;
+    if (tensor.blocks.exists()) {
+        check_blocks(tensor);
+        return;
+    }
+    const bool can_be_frozen =
+        is_fp8(tensor.weight) || (format_roles(format_of_memory(recipe, tensor)) & kForParam) != 0;
     if (tensor.weight == DType::none || tensor.weight == DType::fp32 ||
         (tensor.is_frozen && can_be_frozen)) {
         return;
@@ -44,7 +65,7 @@ void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
     if (tensor.is_frozen) {
         fail(Code::invalid_dtype,
              "a planned frozen weight is %s; it must be none (the recipe's weight.dtype), fp32, "
-             "fp16, bf16 or fp8_e4m3 (codes with one scale)",
+             "fp16, bf16, fp8 (codes with one scale), or codes with a scaling",
              dtype_name(tensor.weight));
     }
     if (!is_fp8(tensor.weight)) {
@@ -65,7 +86,7 @@ Layout layout_of(const recipe::Recipe& recipe, const PlannedTensor& tensor,
                  const LayoutOptions& options) {
     return make_layout(recipe,
                        {tensor.count, format_of_memory(recipe, tensor), tensor.is_vector,
-                        tensor.rule, tensor.is_frozen},
+                        tensor.rule, tensor.is_frozen, tensor.blocks, tensor.columns},
                        options);
 }
 
@@ -96,13 +117,13 @@ std::vector<Layout> plan_all(const recipe::Recipe& recipe, std::span<const Plann
 template <typename Visit>
 void visit_cut(const std::vector<Layout>& tensors, const shard::ShardingOptions& sharding,
                int32_t sharers, const Visit& visit) {
-    std::vector<int64_t> counts;
-    std::vector<int32_t> kinds;
+    shard::ShardSizes sizes;
     for (const Layout& tensor : tensors) {
-        counts.push_back(tensor.count);
-        kinds.push_back(shard::bucket_kind(tensor.wire));
+        sizes.counts.push_back(tensor.count);
+        sizes.kinds.push_back(shard::bucket_kind(tensor.wire));
+        sizes.units.push_back(tensor.unit());
     }
-    shard::visit_slices({sharding.kind, sharers, sharding.bucket_elements}, counts, kinds, visit);
+    shard::visit_slices({sharding.kind, sharers, sharding.bucket_elements}, sizes, visit);
 }
 
 const Layout& layout_of(const std::vector<Layout>& tensors, const shard::ShardSlice& slice) {
@@ -307,10 +328,12 @@ PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const Pla
         }
         traffic.gradients +=
             tensor.is_frozen ? 0.0 : gradient_traffic(tensor, sharding, ranks, nests);
-        const double bytes = sharding.stage == 0 ? static_cast<double>(dtype_size(tensor.sum))
-                                                 : static_cast<double>(dtype_size(tensor.gather)) *
-                                                       (sharding.stage == 3 ? 2.0 : 1.0);
-        traffic.weights += static_cast<double>(tensor.count) * bytes * (group - 1.0) / group;
+        const int64_t bytes = sharding.stage == 0 ? bytes_of(tensor.sum, tensor.count)
+                              : has_blocks(tensor.weight.blocks)
+                                  ? tensor.own_weight.bytes(tensor.count)
+                                  : bytes_of(tensor.gather, tensor.count);
+        traffic.weights +=
+            static_cast<double>(bytes) * (sharding.stage == 3 ? 2.0 : 1.0) * (group - 1.0) / group;
     }
     return traffic;
 }

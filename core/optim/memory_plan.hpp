@@ -50,6 +50,9 @@ struct PlannedTensor {
         DType::none; // none: the recipe's; fp32; or fp8 codes that ranks gather, or that are frozen
     bool is_vector = false; // of one dimension
     bool is_frozen = false; // no gradient, no states
+    // Of codes in blocks, which a frozen one may be: how they lie on a matrix of so many columns. Else none.
+    ScaleGrid blocks = {};
+    int64_t columns = 0;
     numerics::RuleId rule = numerics::RuleId::adamw;
     FormatsOfGroup formats; // of its group
     std::string name;       // for the recipe's rules; empty: none fits

@@ -69,10 +69,6 @@ void set_zero(Stream& stream, const Tensor* tensor) {
 
 } // namespace
 
-FormatId format_of(const Tensor& tensor) {
-    return format_id(tensor.dtype(), tensor.scales() == nullptr ? Coding::plain : Coding::scaled);
-}
-
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
                                    FormatId format, const Shape& shape) {
     if (format == FormatId::none) {

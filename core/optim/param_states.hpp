@@ -17,9 +17,6 @@
 
 namespace mp::optim {
 
-// The format of a weight or gradient.
-FormatId format_of(const Tensor& tensor);
-
 // A new tensor of zeros in a format, without the scales of blocks; null for a format of `none`.
 std::shared_ptr<Tensor> make_state(const std::shared_ptr<Context>& context, Stream& stream,
                                    FormatId format, const Shape& shape);

@@ -12,17 +12,6 @@
 namespace mp::optim {
 namespace {
 
-void copy_array(Stream& stream, const ArrayRef& from, const ArrayRef& to, CopyKind kind) {
-    const auto copy = [&](void* target, const void* source, int64_t bytes) {
-        if (target != nullptr && source != nullptr && bytes > 0) {
-            stream.copy(target, source, static_cast<std::size_t>(bytes), kind);
-        }
-    };
-    copy(to.data, from.data, bytes_of(from.dtype(), from.count()));
-    copy(to.scale_inv, from.scale_inv, bytes_of(DType::fp32, from.scale_count()));
-    copy(to.amax, from.amax, bytes_of(DType::fp32, 1));
-}
-
 // Between the device and where the step finds the weight, where that is the host; else nothing. Wait.
 void fetch_weight(Stream& stream, const Parameters& parameters, int32_t index) {
     if (parameters[index].host_weight != nullptr) {
@@ -106,7 +95,8 @@ void Parameters::initialize(Stream& stream, int32_t index) {
                 ValuesOn::device);
 }
 
-void Parameters::write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place) {
+void Parameters::write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place,
+                             const float* amax) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     Stream& owner = p.states.has_value() ? state_stream(stream) : stream;
     const bool is_on_host = place == ValuesOn::host || stream.device().is_host();
@@ -122,7 +112,8 @@ void Parameters::write_exact(Stream& stream, int32_t index, TensorRef exact, Val
         p.states->initialize(owner, weight(index), &exact);
         send_weight(stream, *this, index);
     } else {
-        quant::convert(owner, plain_array(exact), weight(index));
+        const ArrayRef to = weight(index);
+        quant::convert(owner, plain_array(exact, to.rows, to.columns), to, amax);
     }
     owner.sync();
 }
@@ -262,6 +253,13 @@ void Parameters::publish(Stream& stream) {
     if (sharding_ != nullptr) {
         sharding_->publish(stream); // from the owners' slices
     }
+}
+
+bool shares_amax(const Parameter& parameter) {
+    const Format format = parameter.param->format();
+    return parameter.layout.is_frozen && parameter.layout.states == Placement::slice &&
+           (format.grid.is_one() || format.policy.rule == numerics::ScaleRule::nvfp4) &&
+           format.is_quantized();
 }
 
 void check_have_values(const Parameters& parameters) {

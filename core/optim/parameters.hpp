@@ -76,8 +76,9 @@ class Parameters {
     // After somebody else wrote parameters: master weights follow them, compensations are forgotten. -1: all.
     void sync_master(Stream& stream, int32_t index);
     // Gives the elements that are here their exact values, in fp32: the weight rounds them, master or compensation keep the
-    // rest. Ranks know nothing of it yet. Waits.
-    void write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place);
+    // rest. Ranks know nothing of it yet. `amax`, on the device: of the whole parameter, where shares_amax(); else null. Waits.
+    void write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place,
+                     const float* amax = nullptr);
     // Whether these have values; a step wants them.
     void mark_values(std::span<const int32_t> indices, bool have_values) noexcept;
     // After all states were written from outside: the weights follow.
@@ -113,6 +114,9 @@ class Parameters {
 };
 
 void claim(ClaimedMemory& memory, const Tensor& tensor, const char* what, const Parameter& owner);
+// Whether codes of a slice depend on the amax of the whole parameter, of which other ranks have a part: a frozen one's with one
+// scale for all, or scales relative to it.
+bool shares_amax(const Parameter& parameter);
 // Throws, and names one that has no values.
 void check_have_values(const Parameters& parameters);
 // What of a parameter goes into a checkpoint, and where it is.

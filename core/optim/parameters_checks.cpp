@@ -10,8 +10,8 @@ namespace {
 void check_scale(const char* name, const Tensor* tensor) {
     if (tensor != nullptr && tensor->scales() != nullptr && tensor->format().grid != kTensorScale) {
         fail(Code::invalid_dtype,
-             "optimizer: '%s' has a tensor of %s; weights and gradients have one scale for the "
-             "tensor",
+             "optimizer: '%s' has a tensor of %s; weights that are trained and gradients have one "
+             "scale for the tensor (a frozen weight, MP_PARAM_FROZEN, may have any)",
              name, format_text(tensor->format()).c_str());
     }
 }
@@ -29,29 +29,11 @@ void check_beside(const Device& device, const char* name, const Tensor& param, c
     }
 }
 
-void check_format(const recipe::Recipe& recipe, const LayoutOptions& layout,
-                  const NewParameter& p) {
-    const char* name = p.name.c_str();
-    for (const Tensor* tensor : {p.param.get(), p.grad.get()}) {
-        check_scale(name, tensor);
-    }
-    const FormatId memory = format_of(*p.param);
-    if (p.is_frozen && (format_roles(memory) & kForParam) == 0) {
-        fail(Code::invalid_dtype,
-             "optimizer: frozen parameter '%s' is %s; it must be fp32, fp16, bf16, or codes with "
-             "one "
-             "scale",
-             name, format_text(p.param->format()).c_str());
-    }
-    if (!p.is_frozen) {
-        check_trained(recipe, layout, p.name, *p.param);
-    }
-}
-
 } // namespace
 
 void check_trained(const recipe::Recipe& recipe, const LayoutOptions& layout,
                    const std::string& name, const Tensor& param) {
+    check_scale(name.c_str(), &param);
     const FormatId format = kept_format(recipe, format_of(param), layout);
     if (format != FormatId::fp32 && format != recipe.weight) {
         fail(Code::invalid_dtype,
@@ -60,6 +42,28 @@ void check_trained(const recipe::Recipe& recipe, const LayoutOptions& layout,
              name.c_str(), format_name(format), format_name(recipe.weight));
     }
 }
+
+namespace {
+
+void check_format(const recipe::Recipe& recipe, const LayoutOptions& layout,
+                  const NewParameter& p) {
+    const char* name = p.name.c_str();
+    if (!p.is_frozen) {
+        check_scale(name, p.grad.get());
+        check_trained(recipe, layout, p.name, *p.param);
+        return;
+    }
+    const bool is_weight =
+        p.param->scales() != nullptr || (format_roles(format_of(*p.param)) & kForParam) != 0;
+    if (!is_weight) {
+        fail(Code::invalid_dtype,
+             "optimizer: frozen parameter '%s' is %s; it must be fp32, fp16, bf16, or codes with "
+             "scales (mp_tensor_create_quantized)",
+             name, format_text(p.param->format()).c_str());
+    }
+}
+
+} // namespace
 
 void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutOptions& layout,
                const NewParameter& p) {

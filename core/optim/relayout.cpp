@@ -59,9 +59,8 @@ void Relayout::add(int32_t group, const recipe::Recipe& recipe, numerics::RuleId
     made.counts_elsewhere = source.counts_elsewhere;
     const bool was_deferred = source.param->is_deferred();
     const Shape& shape = source.param->shape();
-    made.layout = make_layout(
-        recipe, {shape.count(), format_of(*source.param), shape.ndim < 2, rule, source.is_frozen},
-        all.options_);
+    made.layout =
+        make_layout(recipe, layout_tensor(*source.param, rule, source.is_frozen), all.options_);
     made.grad = source.grad != nullptr
                     ? source.grad
                     : make_state(all.context_, stream_, made.layout.grad.format, shape);
@@ -111,10 +110,9 @@ void Relayout::set_frozen(int32_t index, const recipe::Recipe& recipe, bool is_f
     switched_.push_back(index);
     Parameter& p = at(index);
     const Shape& shape = p.param->shape();
-    p.layout = make_layout(
-        recipe,
-        {shape.count(), format_of(*p.param), shape.ndim < 2, p.layout.formats.rule, is_frozen},
-        parameters_.options_);
+    p.layout =
+        make_layout(recipe, layout_tensor(*p.param, p.layout.formats.rule, is_frozen),
+                    parameters_.options_);
     p.states.reset();
     p.host_weight = nullptr;
     p.grad = make_state(parameters_.context_, stream_, p.layout.grad.format, shape);
@@ -170,6 +168,13 @@ void Relayout::find_moves(const shard::ShardPlan& next) {
         if (p.layout.states != Placement::slice || is_switched[static_cast<std::size_t>(i)] ||
             have_same_slices(from, next.slices_of(i))) {
             continue;
+        }
+        if (has_blocks(p.param->format().grid)) {
+            fail(Code::unsupported,
+                 "optimizer: '%s' is codes with scales of blocks, slices of which would go to other "
+                 "ranks; add and freeze parameters before mp_optimizer_shard, or shard by "
+                 "MP_SHARD_PER_PARAMETER, where it stays",
+                 p.name.c_str());
         }
         moves_of_.push_back(i);
         moves_.push_back({from, next.slices_of(i), arrays_of(i), {}});

@@ -115,7 +115,8 @@ void dequantize_tensor(Stream& stream, const Tensor& source, Tensor& destination
     dequantize_matrix(stream, source.array(), destination.ref());
 }
 
-void convert(Stream& stream, const ArrayRef& source, const ArrayRef& destination) {
+void convert(Stream& stream, const ArrayRef& source, const ArrayRef& destination,
+             const float* given_amax) {
     if (source.count() == 0) {
         return;
     }
@@ -124,10 +125,13 @@ void convert(Stream& stream, const ArrayRef& source, const ArrayRef& destination
             stream.allocate(static_cast<std::size_t>(source.count()) * sizeof(float));
         const TensorRef numbers = {wide.data(), source.count(), DType::fp32};
         dequantize_matrix(stream, source, numbers);
-        convert(stream, plain_array(numbers, source.rows, source.columns), destination);
+        convert(stream, plain_array(numbers, destination.rows, destination.columns), destination,
+                given_amax);
         stream.sync(); // before the memory goes
     } else if (destination.format.is_quantized()) {
-        quantize_matrix(stream, source, sink_of(destination));
+        Sink sink = sink_of(destination);
+        sink.given_amax = given_amax;
+        quantize_matrix(stream, source, sink);
     } else {
         cast_tensor(stream, source.elements(), destination.elements());
     }

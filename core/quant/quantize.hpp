@@ -27,7 +27,8 @@ std::size_t bytes_of_codes(const Format& format, int64_t rows, int64_t columns);
 std::size_t bytes_of_scales(const Format& format, int64_t rows, int64_t columns);
 
 // destination = source, rounded or quantized, where either may have a scale. A scaled source goes through fp32
-// memory, and waits for it.
-void convert(Stream& stream, const ArrayRef& source, const ArrayRef& destination);
+// memory, and waits for it. `given_amax`: as Sink's, or null.
+void convert(Stream& stream, const ArrayRef& source, const ArrayRef& destination,
+             const float* given_amax = nullptr);
 
 } // namespace mp::quant

@@ -26,7 +26,7 @@ namespace {
 // So that an element's number times the ranks stays within 64 bits.
 constexpr int64_t kLargestTotal = int64_t{1} << 42;
 
-void check(const ShardOptions& options, std::span<const int64_t> counts) {
+void check(const ShardOptions& options, const ShardSizes& sizes) {
     check_shard_count(options.ranks);
     if (options.bucket_elements < 1) {
         fail(Code::invalid_argument,
@@ -34,7 +34,7 @@ void check(const ShardOptions& options, std::span<const int64_t> counts) {
              static_cast<long long>(options.bucket_elements));
     }
     int64_t total = 0;
-    for (const int64_t count : counts) {
+    for (const int64_t count : sizes.counts) {
         if (count < 0 || count > kLargestTotal - total) {
             fail(Code::invalid_argument,
                  "shard plan: a parameter of %lld elements; sizes must be 0 or more and at most "
@@ -48,24 +48,29 @@ void check(const ShardOptions& options, std::span<const int64_t> counts) {
 
 using Visit = std::function<void(const ShardSlice&)>;
 
+// A chunk of a parameter, which nothing parts.
+[[nodiscard]] int64_t chunk_of(const ShardSizes& sizes, std::size_t parameter) {
+    return sizes.units.empty() ? kChunkElements : round_up(kChunkElements, sizes.units[parameter]);
+}
+
 // Chunks go to the rank in whose equal run of the bucket they begin. What one rank gets of a parameter is one slice.
-void cut_flat(std::span<const int32_t> parameters, std::span<const int64_t> counts, int32_t ranks,
+void cut_flat(std::span<const int32_t> parameters, const ShardSizes& sizes, int32_t ranks,
               const Visit& visit) {
     int64_t total = 0;
     for (const int32_t parameter : parameters) {
-        total += counts[static_cast<std::size_t>(parameter)];
+        total += sizes.counts[static_cast<std::size_t>(parameter)];
     }
     if (total == 0) {
         return;
     }
     int64_t position = 0;
     for (const int32_t parameter : parameters) {
-        const int64_t count = counts[static_cast<std::size_t>(parameter)];
+        const int64_t count = sizes.counts[static_cast<std::size_t>(parameter)];
+        const int64_t chunk = chunk_of(sizes, static_cast<std::size_t>(parameter));
         for (int64_t start = 0; start < count;) {
             const int64_t rank = position * ranks / total;
             const int64_t next = divide_up((rank + 1) * total, ranks); // where the next run begins
-            const int64_t chunks = divide_up(next - position, kChunkElements);
-            const int64_t here = std::min(chunks * kChunkElements, count - start);
+            const int64_t here = std::min(divide_up(next - position, chunk) * chunk, count - start);
             visit({parameter, static_cast<int32_t>(rank), start, here});
             position += here;
             start += here;
@@ -74,36 +79,37 @@ void cut_flat(std::span<const int32_t> parameters, std::span<const int64_t> coun
 }
 
 // Each parameter begins at another rank, so that small ones do not all go to the first.
-void cut_each(std::span<const int32_t> parameters, std::span<const int64_t> counts, int32_t ranks,
+void cut_each(std::span<const int32_t> parameters, const ShardSizes& sizes, int32_t ranks,
               const Visit& visit) {
     for (const int32_t parameter : parameters) {
-        const int64_t count = counts[static_cast<std::size_t>(parameter)];
-        const int64_t chunks = divide_up(count, kChunkElements);
+        const int64_t count = sizes.counts[static_cast<std::size_t>(parameter)];
+        const int64_t size = chunk_of(sizes, static_cast<std::size_t>(parameter));
+        const int64_t chunks = divide_up(count, size);
         for (int64_t chunk = 0; chunk < chunks;) {
             const int64_t run = chunk * ranks / chunks;
             const int64_t next = divide_up((run + 1) * chunks, ranks);
-            const int64_t start = chunk * kChunkElements;
+            const int64_t start = chunk * size;
             visit({parameter, static_cast<int32_t>((run + parameter) % ranks), start,
-                   std::min((next - chunk) * kChunkElements, count - start)});
+                   std::min((next - chunk) * size, count - start)});
             chunk = next;
         }
     }
 }
 
-void cut(const ShardOptions& options, std::span<const int32_t> parameters,
-         std::span<const int64_t> counts, std::span<const int32_t> owners, const Visit& visit) {
+void cut(const ShardOptions& options, std::span<const int32_t> parameters, const ShardSizes& sizes,
+         std::span<const int32_t> owners, const Visit& visit) {
     switch (options.kind) {
     case ShardKind::flat:
-        cut_flat(parameters, counts, options.ranks, visit);
+        cut_flat(parameters, sizes, options.ranks, visit);
         break;
     case ShardKind::per_parameter:
-        cut_each(parameters, counts, options.ranks, visit);
+        cut_each(parameters, sizes, options.ranks, visit);
         break;
     case ShardKind::greedy:
         for (const int32_t parameter : parameters) {
             const auto i = static_cast<std::size_t>(parameter);
-            if (counts[i] > 0) {
-                visit({parameter, owners[i], 0, counts[i]});
+            if (sizes.counts[i] > 0) {
+                visit({parameter, owners[i], 0, sizes.counts[i]});
             }
         }
         break;
@@ -111,8 +117,9 @@ void cut(const ShardOptions& options, std::span<const int32_t> parameters,
 }
 
 // The parameters of each bucket.
-std::vector<ShardBucket> fill_buckets(int64_t bucket_elements, std::span<const int64_t> counts,
-                                      std::span<const int32_t> kinds) {
+std::vector<ShardBucket> fill_buckets(int64_t bucket_elements, const ShardSizes& sizes) {
+    const std::vector<int64_t>& counts = sizes.counts;
+    const std::vector<int32_t>& kinds = sizes.kinds;
     struct Open {
         std::size_t bucket;
         int64_t filled;
@@ -156,33 +163,31 @@ std::size_t ShardBucket::place_of(int32_t parameter) const {
     return static_cast<std::size_t>(found - parameters.begin());
 }
 
-void visit_slices(const ShardOptions& options, std::span<const int64_t> counts,
-                  std::span<const int32_t> kinds, const Visit& visit) {
-    check(options, counts);
-    const std::vector<int32_t> owners = owners_of(options, counts);
-    for (const ShardBucket& bucket : fill_buckets(options.bucket_elements, counts, kinds)) {
-        cut(options, bucket.parameters, counts, owners, visit);
+void visit_slices(const ShardOptions& options, const ShardSizes& sizes, const Visit& visit) {
+    check(options, sizes);
+    const std::vector<int32_t> owners = owners_of(options, sizes.counts);
+    for (const ShardBucket& bucket : fill_buckets(options.bucket_elements, sizes)) {
+        cut(options, bucket.parameters, sizes, owners, visit);
     }
 }
 
-ShardPlan::ShardPlan(const ShardOptions& options, std::span<const int64_t> counts,
-                     std::span<const int32_t> kinds)
-    : options_(options), bucket_of_(counts.size()), by_parameter_(counts.size()) {
-    check(options, counts);
-    const std::vector<int32_t> owners = owners_of(options, counts);
-    buckets_ = fill_buckets(options_.bucket_elements, counts, kinds);
+ShardPlan::ShardPlan(const ShardOptions& options, const ShardSizes& sizes)
+    : options_(options), bucket_of_(sizes.counts.size()), by_parameter_(sizes.counts.size()) {
+    check(options, sizes);
+    const std::vector<int32_t> owners = owners_of(options, sizes.counts);
+    buckets_ = fill_buckets(options_.bucket_elements, sizes);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         for (const int32_t parameter : buckets_[i].parameters) {
             bucket_of_[static_cast<std::size_t>(parameter)] = static_cast<int32_t>(i);
         }
-        cut_bucket(buckets_[i], counts, owners);
+        cut_bucket(buckets_[i], sizes, owners);
     }
 }
 
-void ShardPlan::cut_bucket(ShardBucket& bucket, std::span<const int64_t> counts,
+void ShardPlan::cut_bucket(ShardBucket& bucket, const ShardSizes& sizes,
                            std::span<const int32_t> owners) {
     bucket.rank_counts.assign(static_cast<std::size_t>(options_.ranks), 0);
-    cut(options_, bucket.parameters, counts, owners, [&](const ShardSlice& slice) {
+    cut(options_, bucket.parameters, sizes, owners, [&](const ShardSlice& slice) {
         bucket.slices.push_back(slice);
         by_parameter_[static_cast<std::size_t>(slice.parameter)].push_back(slice);
         bucket.rank_counts[static_cast<std::size_t>(slice.rank)] += slice.count;

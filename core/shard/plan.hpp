@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShardPlan: which rank owns which elements of which parameter, and in which buckets they travel.
 //
-// A parameter is cut only at multiples of kChunkElements of its own elements. So blocks of codes stay whole, the
-// norm's partial sums are those of one rank that holds everything, and no result depends on the number of ranks.
+// A parameter is cut only at multiples of kChunkElements of its own elements, or of the next multiple of what cannot be parted
+// of it. So blocks of codes stay whole, the norm's partial sums are those of one rank that holds everything, and no result
+// depends on the number of ranks.
 // Ranks may own nothing of a bucket, or nothing at all; exchanges are uneven, so nothing is padded.
 #pragma once
 
@@ -34,6 +35,14 @@ struct ShardOptions {
     int64_t bucket_elements = int64_t{1} << 24; // a bucket is closed once it has so many
 };
 
+// What a plan is made of: of each parameter its elements; what may share a bucket, those of one kind; and how many elements stay
+// together (rows of blocks), at least 1. Without kinds or units all have the same kind, and units of 1.
+struct ShardSizes {
+    std::vector<int64_t> counts;
+    std::vector<int32_t> kinds;
+    std::vector<int64_t> units;
+};
+
 // Elements start ... start + count - 1 of a parameter.
 struct ShardSlice {
     int32_t parameter = 0;
@@ -57,10 +66,8 @@ struct ShardBucket {
 class ShardPlan {
   public:
     ShardPlan() = default;
-    // `counts`: elements of each parameter. `kinds`: none, or a number for each; a bucket's parameters are all of one kind.
     // Throws for sizes that are negative or beyond 2^42 in all.
-    ShardPlan(const ShardOptions& options, std::span<const int64_t> counts,
-              std::span<const int32_t> kinds = {});
+    ShardPlan(const ShardOptions& options, const ShardSizes& sizes);
 
     [[nodiscard]] const std::vector<ShardBucket>& buckets() const noexcept { return buckets_; }
     [[nodiscard]] int32_t bucket_of(int32_t parameter) const {
@@ -79,8 +86,7 @@ class ShardPlan {
     [[nodiscard]] uint64_t hash() const noexcept;
 
   private:
-    void cut_bucket(ShardBucket& bucket, std::span<const int64_t> counts,
-                    std::span<const int32_t> owners);
+    void cut_bucket(ShardBucket& bucket, const ShardSizes& sizes, std::span<const int32_t> owners);
 
     ShardOptions options_;
     std::vector<ShardBucket> buckets_;
@@ -89,8 +95,7 @@ class ShardPlan {
 };
 
 // The same slices, one after another, none of which is kept: for plans of very many parameters.
-void visit_slices(const ShardOptions& options, std::span<const int64_t> counts,
-                  std::span<const int32_t> kinds,
+void visit_slices(const ShardOptions& options, const ShardSizes& sizes,
                   const std::function<void(const ShardSlice&)>& visit);
 
 } // namespace mp::shard

@@ -4,27 +4,20 @@
 #include <algorithm>
 
 #include "shard/sharding.hpp"
-#include "tensor/content_hash.hpp"
+#include "tensor/slice.hpp"
 
 namespace mp::shard {
 namespace {
 
-std::vector<int64_t> counts_of(const std::vector<ShardedTensor>& tensors) {
-    std::vector<int64_t> counts;
-    counts.reserve(tensors.size());
+ShardSizes sizes_of(const std::vector<ShardedTensor>& tensors) {
+    ShardSizes sizes;
     for (const ShardedTensor& tensor : tensors) {
-        counts.push_back(tensor.param->count());
+        sizes.counts.push_back(tensor.param->count());
+        sizes.kinds.push_back(bucket_kind(tensor.wire));
+        sizes.units.push_back(slice_unit(tensor.param->dtype(), tensor.param->format().grid,
+                                         tensor.param->rows(), tensor.param->columns()));
     }
-    return counts;
-}
-
-std::vector<int32_t> kinds_of(const std::vector<ShardedTensor>& tensors) {
-    std::vector<int32_t> kinds;
-    kinds.reserve(tensors.size());
-    for (const ShardedTensor& tensor : tensors) {
-        kinds.push_back(bucket_kind(tensor.wire));
-    }
-    return kinds;
+    return sizes;
 }
 
 std::vector<bool> trained_of(const std::vector<ShardedTensor>& tensors) {
@@ -40,7 +33,7 @@ std::vector<bool> trained_of(const std::vector<ShardedTensor>& tensors) {
 
 ShardCut::ShardCut(std::vector<ShardedTensor> list, const ShardOptions& options,
                    comm::Communicator& comm)
-    : tensors(std::move(list)), plan(options, counts_of(tensors), kinds_of(tensors)),
+    : tensors(std::move(list)), plan(options, sizes_of(tensors)),
       sums(comm, plan, trained_of(tensors)) {}
 
 bool ShardCut::shares_scales() const {
@@ -70,12 +63,23 @@ void ShardCut::make_full_sums(const std::shared_ptr<Context>& context, Stream& s
     }
 }
 
+void add_all(ContentHash& hash, const Tensor& tensor) {
+    hash.add(tensor);
+    if (tensor.scales() == nullptr) {
+        return;
+    }
+    hash.add(*tensor.scales()->scale_inv);
+    if (tensor.format().policy.rule == numerics::ScaleRule::nvfp4) {
+        hash.add(*tensor.scales()->amax);
+    }
+}
+
 uint64_t first_values_hash(Stream& stream, std::span<const ShardedTensor> tensors) {
     ContentHash hash(stream);
     for (const ShardedTensor& tensor : tensors) {
         const Tensor& values = tensor.init_fp32 != nullptr ? *tensor.init_fp32 : *tensor.param;
         if (values.has_memory()) { // a deferred one has none
-            hash.add(values);
+            add_all(hash, values);
         }
     }
     return hash.value();

@@ -10,6 +10,7 @@
 #include "shard/chunk_sums.hpp"
 #include "shard/gradient_buckets.hpp"
 #include "shard/sharded_weights.hpp"
+#include "tensor/content_hash.hpp"
 
 namespace mp::shard {
 
@@ -37,6 +38,8 @@ struct ShardCut {
                         const ShardCut* before);
 };
 
+// All that a tensor's numbers depend on.
+void add_all(ContentHash& hash, const Tensor& tensor);
 // Of those that have values: what ranks compare before they share them.
 [[nodiscard]] uint64_t first_values_hash(Stream& stream, std::span<const ShardedTensor> tensors);
 

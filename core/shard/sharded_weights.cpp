@@ -45,7 +45,8 @@ std::shared_ptr<Tensor> ShardedWeights::make_own(const std::shared_ptr<Context>&
         }
     }
     const Format exact = tensor.is_codes() ? Format{tensor.exact, {}, {}} : tensor.param->format();
-    return make_tensor(context, stream, exact, Shape{{own.count}, 1});
+    return make_tensor(context, stream, exact,
+                       slice_shape(exact.grid, tensor.param->columns(), own.count));
 }
 
 void ShardedWeights::update_own(Stream& stream, int32_t parameter) {
@@ -61,11 +62,7 @@ void ShardedWeights::update_own(Stream& stream, int32_t parameter) {
         quant::dequantize_matrix(stream, from, to.elements());
         return;
     }
-    stream.copy(to.data, from.data, static_cast<std::size_t>(bytes_of(to.dtype(), own.count)),
-                CopyKind::device_to_device);
-    if (to.scale_inv != nullptr) {
-        stream.copy(to.scale_inv, from.scale_inv, sizeof(float), CopyKind::device_to_device);
-    }
+    copy_array(stream, from, to, CopyKind::device_to_device);
 }
 
 ShardSlice ShardedWeights::own_slice(int32_t parameter) const {

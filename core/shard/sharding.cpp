@@ -239,10 +239,7 @@ uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
     }
     ContentHash hash(stream);
     for (const ShardedTensor& tensor : cut_->tensors) {
-        hash.add(*tensor.param);
-        if (tensor.param->scales() != nullptr) {
-            hash.add(*scale_of(tensor.param));
-        }
+        add_all(hash, *tensor.param);
     }
     return hash.value();
 }

@@ -9,11 +9,23 @@ namespace {
 
 constexpr int64_t kAlign = 16;
 
-// The codes, and behind them the scale where the tensor has one; that tensor is never cut.
+// Bytes of what lies behind a slice's codes: the scales that belong to it, and where those are of blocks the tensor's amax.
+struct ScaleBytes {
+    int64_t scales = 0;
+    int64_t amax = 0;
+};
+ScaleBytes scale_bytes(const ArrayRef& slice) {
+    if (slice.scale_inv == nullptr) {
+        return {};
+    }
+    const ScaleGrid& grid = slice.format.grid;
+    return {bytes_of(grid.dtype, slice.scale_count()),
+            has_blocks(grid) ? int64_t{sizeof(float)} : 0};
+}
+
 int64_t slice_bytes(const GatherTarget& target, int64_t count) {
-    const int64_t codes = bytes_of(target.wire, count);
-    const int64_t scale = target.full.scale_inv != nullptr ? int64_t{sizeof(float)} : 0;
-    return round_up(codes + scale, kAlign);
+    const ScaleBytes behind = scale_bytes(slice_of(target.full, 0, count));
+    return round_up(bytes_of(target.wire, count) + behind.scales + behind.amax, kAlign);
 }
 
 Format plain(DType dtype) { return comm::wire_format(dtype); }
@@ -64,9 +76,9 @@ void WeightGather::pack(Stream& stream, bool keeps_own) {
         if (is_as_sent) {
             const int64_t codes = bytes_of(target.wire, slice.elements.count);
             copy(stream, at, target.own.data, codes);
-            if (target.own.scale_inv != nullptr) {
-                copy(stream, at + codes, target.own.scale_inv, sizeof(float));
-            }
+            const ScaleBytes behind = scale_bytes(target.own);
+            copy(stream, at + codes, target.own.scale_inv, behind.scales);
+            copy(stream, at + codes + behind.scales, target.own.amax, behind.amax);
         } else {
             comm::pack(stream, plain_array(target.own.elements()), 0, slice.elements.count,
                        plain(target.wire), at);
@@ -76,20 +88,19 @@ void WeightGather::pack(Stream& stream, bool keeps_own) {
 
 void WeightGather::unpack(Stream& stream, const SliceGather::Slice& slice, const char* at) const {
     const GatherTarget& target = targets_[slice.tensor];
-    const TensorRef here =
-        comm::slice(target.full.elements(), slice.elements.start, slice.elements.count);
+    const ArrayRef here = slice_of(target.full, slice.elements.start, slice.elements.count);
     if (gather_.is_own(slice) && here.data == target.own.data) {
         return; // it never left
     }
     if (target.wire != target.full.dtype()) {
-        comm::unpack(stream, at, slice.elements.count, plain(target.wire), here);
+        comm::unpack(stream, at, slice.elements.count, plain(target.wire), here.elements());
         return;
     }
     const int64_t codes = bytes_of(target.wire, slice.elements.count);
     copy(stream, here.data, at, codes);
-    if (target.full.scale_inv != nullptr) {
-        copy(stream, target.full.scale_inv, at + codes, sizeof(float));
-    }
+    const ScaleBytes behind = scale_bytes(here);
+    copy(stream, here.scale_inv, at + codes, behind.scales);
+    copy(stream, here.amax, at + codes + behind.scales, behind.amax);
 }
 
 } // namespace mp::shard

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WeightGather: slices of tensors from the ranks that own them to all ranks, many tensors in one all-gather. What is
 // gathered in a narrower type than the tensor's arrives rounded on every rank, the owner's too, so that all ranks
-// have the same bits.
+// have the same bits. Codes travel as they are, and the scales that belong to a slice behind it.
 #pragma once
 
 #include <vector>

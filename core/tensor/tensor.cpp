@@ -12,6 +12,16 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
+// Those of codes of zero, in a new tensor: 1, or the smallest where they are exponents.
+void make_scales(Stream& stream, Tensor& scales) {
+    scales.restore_memory(stream);
+    if (scales.dtype() == DType::fp32 && scales.count() > 0) {
+        const std::vector<float> ones(static_cast<std::size_t>(scales.count()), 1.0F);
+        stream.copy(scales.data(), ones.data(), scales.bytes(), CopyKind::host_to_device);
+        stream.sync();
+    }
+}
+
 } // namespace
 
 std::string shape_text(std::span<const int64_t> sizes) {
@@ -72,18 +82,23 @@ Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, co
 
 Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
                const Shape& shape)
-    : Tensor(context, stream, format.dtype, shape) {
+    : Tensor(context, stream, format, shape, Deferred{}) {
+    restore_memory(stream);
+    make_scales(stream, *scales_->scale_inv);
+}
+
+Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
+               const Shape& shape, Deferred deferred)
+    : Tensor(context, stream, format.dtype, shape, deferred) {
     check_format(format, "quantized tensor");
     const Shape grid_shape = {{format.grid.rows(rows()), format.grid.columns(columns())}, 2};
     scales_ = std::make_unique<TensorScales>();
     scales_->format = format;
-    scales_->scale_inv = std::make_shared<Tensor>(context, stream, format.grid.dtype, grid_shape);
+    scales_->scale_inv =
+        std::make_shared<Tensor>(context, stream, format.grid.dtype, grid_shape, deferred);
     scales_->amax = std::make_shared<Tensor>(context, stream, DType::fp32, Shape{{1}, 1});
-    const Tensor& scale_inv = *scales_->scale_inv;
-    if (format.grid.dtype == DType::fp32 && scale_inv.count() > 0) {
-        const std::vector<float> ones(static_cast<std::size_t>(scale_inv.count()), 1.0F);
-        stream.copy(scale_inv.data(), ones.data(), scale_inv.bytes(), CopyKind::host_to_device);
-        stream.sync();
+    if (block_scales() == nullptr || count_ == 0) {
+        make_scales(stream, *scales_->scale_inv);
     }
 }
 
@@ -192,9 +207,24 @@ void Tensor::require_memory(const char* name) const {
     }
 }
 
+Tensor* Tensor::block_scales() const noexcept {
+    return scales_ != nullptr && has_blocks(scales_->format.grid) ? scales_->scale_inv.get()
+                                                                  : nullptr;
+}
+
+void Tensor::set_deferred(bool is_deferred) noexcept {
+    is_deferred_ = is_deferred;
+    if (Tensor* const scales = block_scales(); scales != nullptr) {
+        scales->set_deferred(is_deferred);
+    }
+}
+
 void Tensor::require_droppable() const {
     if (count_ == 0 || data_ == nullptr) {
         return;
+    }
+    if (const Tensor* const scales = block_scales(); scales != nullptr) {
+        scales->require_droppable();
     }
     if (buffer_.data() == nullptr) {
         fail(Code::bad_state,
@@ -212,16 +242,23 @@ void Tensor::require_droppable() const {
 
 void Tensor::drop_memory(Stream& stream) {
     require_droppable();
-    if (buffer_.data() != nullptr) {
-        buffer_.release_on(stream.queue());
-        data_ = nullptr;
+    if (buffer_.data() == nullptr) {
+        return;
     }
+    if (Tensor* const scales = block_scales(); scales != nullptr) {
+        scales->drop_memory(stream);
+    }
+    buffer_.release_on(stream.queue());
+    data_ = nullptr;
 }
 
 void Tensor::restore_memory(Stream& stream) {
     if (!has_memory()) {
         Buffer fresh = stream.allocate_ordered(bytes());
         stream.zero(fresh.data(), bytes());
+        if (Tensor* const scales = block_scales(); scales != nullptr) {
+            scales->restore_memory(stream);
+        }
         buffer_ = std::move(fresh);
         data_ = buffer_.data();
         touch();

@@ -49,8 +49,9 @@ class Tensor;
 // What a quantized tensor has beside its codes.
 struct TensorScales {
     Format format;
-    std::shared_ptr<Tensor> scale_inv; // [grid rows, grid columns] of format.grid.dtype, 1 at first
-    std::shared_ptr<Tensor> amax;      // one fp32: of what was quantized last, 0 at first
+    std::shared_ptr<Tensor>
+        scale_inv; // [grid rows, grid columns] of format.grid.dtype, 1 at first; where memory comes back 0
+    std::shared_ptr<Tensor> amax; // one fp32: of what was quantized last, 0 at first
 };
 
 // A quantized tensor's, in the caller's memory. amax null: one of the tensor's own.
@@ -72,6 +73,9 @@ class Tensor {
     // Codes and scales in memory of the library, all values zero. Waits.
     Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
            const Shape& shape);
+    // The same without memory for codes, and for scales that go with them.
+    Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
+           const Shape& shape, Deferred deferred);
     // The caller's memory.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
            void* data, Deleter deleter);
@@ -124,21 +128,25 @@ class Tensor {
 
     // Nobody has said yet which part of its memory is needed. Memory ends that, too.
     [[nodiscard]] bool is_deferred() const noexcept { return is_deferred_; }
-    void set_deferred(bool is_deferred) noexcept { is_deferred_ = is_deferred; }
+    void set_deferred(bool is_deferred) noexcept;
     // Sharded parameters and gradients have memory only while they are in use.
     [[nodiscard]] bool has_memory() const noexcept { return data_ != nullptr || count_ == 0; }
     void require_memory(const char* name) const; // throws bad_state where there is none
-    // Gives the elements' memory back when the work on the stream so far is done; scales stay. Other queues work on it no more.
-    // Throws for the caller's memory, and for a tensor that is pinned.
+    // Gives the elements' memory back when the work on the stream so far is done, and that of scales that belong to some of them;
+    // one scale for all stays. Other queues work on it no more. Throws for the caller's memory, and for a tensor that is pinned,
+    // and then has given nothing back.
     void drop_memory(Stream& stream);
     void require_droppable() const; // throws where that would
-    // Memory again, of zeros; nothing where it is there.
+    // Memory again, of zeros, scales too; nothing where it is there.
     void restore_memory(Stream& stream);
     // Somebody keeps the address beyond a call.
     void pin() noexcept { ++pins_; }
     void unpin() noexcept { --pins_; }
 
   private:
+    // Those that come and go with the elements; else null.
+    [[nodiscard]] Tensor* block_scales() const noexcept;
+
     std::shared_ptr<Context> context_;
     Stream* stream_; // of context_
     DType dtype_;

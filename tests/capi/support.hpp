@@ -192,8 +192,9 @@ inline Tensor make_deferred(mp_context* context, int32_t dtype, const std::vecto
 
 // `quant` NULL: the defaults.
 inline Tensor make_quantized(mp_context* context, int32_t dtype, const std::vector<int64_t>& shape,
-                             const mp_quant_desc* quant) {
-    const mp_tensor_desc desc = tensor_desc(dtype, shape);
+                             const mp_quant_desc* quant, uint32_t flags = 0) {
+    mp_tensor_desc desc = tensor_desc(dtype, shape);
+    desc.flags = flags;
     mp_tensor* tensor = nullptr;
     EXPECT_TRUE(succeeded(mp_tensor_create_quantized(context, &desc, quant, &tensor)));
     return Tensor(tensor);

@@ -67,7 +67,8 @@ class Fp8GatherTest : public testing::TestWithParam<ScaleRule> {};
 TEST_P(Fp8GatherTest, EqualsACastInOnePlace) {
     for (const float scale : {1.0F, 1e-30F, 3e4F, std::numeric_limits<float>::infinity()}) {
         std::vector<std::unique_ptr<Tensor>> expected;
-        const shard::ShardPlan alone({shard::ShardKind::flat, 1, int64_t{1} << 24}, kCounts);
+        const shard::ShardPlan alone({shard::ShardKind::flat, 1, int64_t{1} << 24},
+                                     {kCounts, {}, {}});
         Weights whole(alone, 0, GetParam(), scale);
         for (std::size_t w = 0; w < kCounts.size(); ++w) {
             if (whole.slices[w] != nullptr) {
@@ -78,7 +79,7 @@ TEST_P(Fp8GatherTest, EqualsACastInOnePlace) {
              {shard::ShardKind::flat, shard::ShardKind::per_parameter}) {
             for (int32_t ranks = 1; ranks <= 5; ++ranks) {
                 SCOPED_TRACE(std::to_string(ranks) + " ranks, scale " + std::to_string(scale));
-                const shard::ShardPlan plan({kind, ranks, int64_t{1} << 24}, kCounts);
+                const shard::ShardPlan plan({kind, ranks, int64_t{1} << 24}, {kCounts, {}, {}});
                 run_ranks(ranks, [&](Communicator& comm) {
                     Weights weights(plan, comm.rank(), GetParam(), scale);
                     const shard::Fp8Scales scales =
@@ -113,7 +114,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, Fp8GatherTest,
                          testing::Values(ScaleRule::current, ScaleRule::msamp));
 
 TEST(Fp8Gather, RefusesScalesOlderThanTheWeight) {
-    const shard::ShardPlan plan({shard::ShardKind::flat, 2, int64_t{1} << 24}, kCounts);
+    const shard::ShardPlan plan({shard::ShardKind::flat, 2, int64_t{1} << 24}, {kCounts, {}, {}});
     run_ranks(2, [&](Communicator& comm) {
         Weights weights(plan, comm.rank(), ScaleRule::current, 1.0F);
         const shard::Fp8Scales scales =

@@ -20,7 +20,7 @@ constexpr shard::ShardKind kKinds[] = {shard::ShardKind::flat, shard::ShardKind:
 
 shard::ShardPlan make(shard::ShardKind kind, int32_t ranks, const Counts& counts,
                       int64_t bucket_elements = 100000) {
-    return {shard::ShardOptions{kind, ranks, bucket_elements}, counts};
+    return {shard::ShardOptions{kind, ranks, bucket_elements}, {counts, {}, {}}};
 }
 
 // A parameter's slices cover it from end to end, and are those of its bucket.
@@ -111,7 +111,7 @@ TEST(ShardPlan, ABucketKnowsWhereItsParametersStand) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
         kinds.push_back(static_cast<int32_t>(i * i % 3)); // a bucket's parameters have gaps then
     }
-    const shard::ShardPlan plan({shard::ShardKind::flat, 3, 70}, counts, kinds);
+    const shard::ShardPlan plan({shard::ShardKind::flat, 3, 70}, {counts, kinds, {}});
     for (int32_t i = 0; i < 50; ++i) {
         const shard::ShardBucket& bucket =
             plan.buckets()[static_cast<std::size_t>(plan.bucket_of(i))];
@@ -123,6 +123,31 @@ TEST(ShardPlan, PerParameterSpreadsSmallOnes) {
     const shard::ShardPlan plan = make(shard::ShardKind::per_parameter, 4, Counts(8, 100));
     for (int32_t rank = 0; rank < 4; ++rank) {
         EXPECT_EQ(plan.elements_of(rank), 200);
+    }
+}
+
+// Rows of blocks stay together, of each parameter its own; what is smaller than a chunk of them has one owner.
+TEST(ShardPlan, CutsBetweenUnits) {
+    const Counts counts = {1000 * 257, 128 * 5000, 300 * 200, 7};
+    const Counts units = {257, 128 * 5000 / 3, 300 * 200, 2};
+    for (const shard::ShardKind kind : kKinds) {
+        for (const int32_t ranks : {1, 2, 3, 8}) {
+            const shard::ShardPlan plan({kind, ranks, 100000}, {counts, {}, units});
+            std::size_t most = 0;
+            for (int32_t i = 0; i < 4; ++i) {
+                const auto at = static_cast<std::size_t>(i);
+                int64_t end = 0;
+                for (const shard::ShardSlice& slice : plan.slices_of(i)) {
+                    EXPECT_EQ(slice.start, end);
+                    EXPECT_EQ(slice.start % units[at], 0);
+                    end += slice.count;
+                }
+                EXPECT_EQ(end, counts[at]);
+                most = std::max(most, plan.slices_of(i).size());
+            }
+            EXPECT_EQ(plan.slices_of(2).size(), 1U);
+            EXPECT_EQ(most > 1, ranks > 1 && kind != shard::ShardKind::greedy);
+        }
     }
 }
 

@@ -137,13 +137,19 @@ void scale_nothing(const QuantizeOne& op) {
     }
 }
 
+bool is_nvfp4(const QuantizeOne& op) { return op.policy().rule == numerics::ScaleRule::nvfp4; }
+
+// Whether the scales of its blocks are relative to an amax that it was given.
+bool has_given_base(const QuantizeOne& op) { return is_nvfp4(op) && op.sink.given_amax != nullptr; }
+
 // `second`: written in the same reading, or null.
 void finish_quantize(const QuantizeOne& op, const QuantizeOne* second,
                      const numerics::QuantStats& found) {
     const float amax = numerics::float_from_bits(found.amax_bits);
     for (const QuantizeOne* one : {&op, second}) {
         if (one != nullptr && one->sink.codes.amax != nullptr) {
-            *one->sink.codes.amax = amax;
+            *one->sink.codes.amax =
+                has_given_base(*one) ? numerics::given_magnitude(one->sink.given_amax) : amax;
         }
     }
     const Tracking& tracking = op.sink.tracking;
@@ -167,8 +173,6 @@ QuantizeJob whole_job(const QuantizeOne& op) {
     job.stream = op.source.count() * dtype_bits(op.code_type()) / 8 >= kStreamBytes;
     return job;
 }
-
-bool is_nvfp4(const QuantizeOne& op) { return op.policy().rule == numerics::ScaleRule::nvfp4; }
 
 // The amax of the whole matrix, in a reading of its own.
 void find_tensor_amax(ThreadPool& threads, const QuantizeOne& op, QuantizeJob& whole,
@@ -223,9 +227,11 @@ Status quantize_one(const Resources& with, const QuantizeOne& op) noexcept {
     const QuantizeOne& line = one_row.has_value() ? *one_row : op;
     QuantizeJob whole = whole_job(line);
     const bool reads_twice =
-        (is_one && !uses_delayed_scale(op) && op.sink.given_amax == nullptr) || is_nvfp4(op);
+        ((is_one && !uses_delayed_scale(op)) || is_nvfp4(op)) && op.sink.given_amax == nullptr;
     if (reads_twice) {
         find_tensor_amax(with.threads, op, whole, found);
+    } else if (has_given_base(op)) {
+        whole.tensor_amax = numerics::given_magnitude(op.sink.given_amax);
     }
     numerics::BlockScale scale;
     if (is_one) {

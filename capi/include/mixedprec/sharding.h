@@ -118,16 +118,18 @@ typedef struct mp_planned_tensor {
     int32_t ndim;
     /* As in mp_param_group_desc; NULL: what the recipe says */
     const char* state_formats[MP_MAX_RULE_STATES];
-    /* MP_PARAM_FROZEN: weight_dtype may be that of any weight, fp8 with one scale */
+    /* MP_PARAM_FROZEN: weight_dtype may be that of any weight, fp8 with one scale, or what `scaling` says */
     uint32_t flags;
-    int32_t reserved; /* 0 */
+    /* MP_SCALING_* of a frozen weight whose weight_dtype is a type of codes. 0: one scale for fp8, none for others */
+    int32_t scaling;
     const char* name; /* for the rules of the recipe's "layers"; NULL: none fits */
+    int64_t columns; /* of its matrix, where scaling is not 0 or MP_SCALING_TENSOR; else not read */
 } mp_planned_tensor;
 
 #define MP_PLANNED_TENSOR_INIT                                                                     \
     {                                                                                              \
         sizeof(mp_planned_tensor), MP_DTYPE_NONE, 0, MP_RULE_ADAMW, 0, {NULL, NULL, NULL, NULL},   \
-            0, 0, NULL                                                                             \
+            0, 0, NULL, 0                                                                          \
     }
 
 MP_BEGIN_DECLS

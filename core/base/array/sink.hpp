@@ -25,8 +25,9 @@ struct ArraySink {
     void* transposed = nullptr;  // the same codes transposed, columns x rows; may be null
     numerics::Rounding rounding; // Purpose::cast
     Tracking tracking;
-    // Stands for the numbers' own amax where their scale is chosen (grid: one scale for all; no delayed scaling): what is larger
-    // saturates. Its sign is ignored. Null: the amax is found.
+    // Stands for the numbers' own amax where their scale is chosen (grid: one scale for all, or NVFP4, whose scales are relative
+    // to it; no delayed scaling): what is larger saturates. Its sign is ignored. NVFP4's codes get it as their amax. Null: the
+    // amax is found.
     const float* given_amax = nullptr;
 };
 

@@ -78,8 +78,10 @@ inline bool delayed_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
         reason.set("delayed scaling has one fp32 scale for the tensor");
         return false;
     }
-    if (is_given && (!grid.is_one() || is_delayed)) {
-        reason.set("a given amax is for one scale for the tensor, without delayed scaling");
+    const bool is_nvfp4 = op.sink.codes.format.policy.rule == numerics::ScaleRule::nvfp4;
+    if (is_given && ((!grid.is_one() && !is_nvfp4) || is_delayed)) {
+        reason.set("a given amax is for one scale for the tensor, or NVFP4, without delayed "
+                   "scaling");
         return false;
     }
     if ((is_delayed || is_given) && op.sink.second.exists()) {

@@ -49,7 +49,7 @@ inline constexpr int64_t kLargestBlock = 256;
 
 // Where the codes of element i begin, a multiple of the block size; or bytes of i elements.
 MP_HD_INLINE constexpr int64_t code_bytes(Coding coding, DType dtype, int64_t i) {
-    return block_layout(coding).bits == 4 ? (i + 1) / 2 : i * dtype_size(dtype);
+    return block_layout(coding).bits == 4 ? (i + 1) / 2 : bytes_of(dtype, i);
 }
 
 // Tensors of fewer elements keep fp32 states where blocks are asked for, if nothing else is said; as in torchao.

@@ -38,6 +38,11 @@ struct ScaleGrid {
     constexpr bool operator==(const ScaleGrid&) const = default;
 };
 
+// Whether scales belong to parts of the matrix: to blocks, rows or columns.
+MP_HD_INLINE constexpr bool has_blocks(const ScaleGrid& grid) {
+    return grid.exists() && !grid.is_one();
+}
+
 inline constexpr ScaleGrid kTensorScale = {DType::fp32, 0, 0};
 inline constexpr ScaleGrid kRowScales = {DType::fp32, 1, 0};
 inline constexpr ScaleGrid kColumnScales = {DType::fp32, 0, 1};

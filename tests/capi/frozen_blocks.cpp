@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frozen weights in codes with scales of every kind: the bits of an optimizer that nobody shares, on any ranks in any stage,
+// whatever their values came from; and what ranks hold and send of them.
+#include "frozen_blocks.hpp"
+#include "model_parts.hpp"
+#include "training.hpp"
+
+using namespace mp_test;
+
+namespace {
+
+// Each format in each stage and plan, with ranks that change from case to case.
+struct Case {
+    const FrozenFormat& format;
+    int32_t stage, plan, ranks;
+};
+template <class Body> void for_each_case(const Body& body) {
+    int32_t number = 0;
+    for (const FrozenFormat& format : frozen_formats()) {
+        for (const int32_t stage : {0, 1, 2, 3, 3, 3}) {
+            const Case c = {format, stage, number % 3, stage == 3 ? 1 + number % 8 : 2};
+            ++number;
+            SCOPED_TRACE(std::string(format.name) + ", stage " + std::to_string(stage) + ", plan " +
+                         std::to_string(c.plan) + ", ranks " + std::to_string(c.ranks));
+            body(c);
+        }
+    }
+}
+
+mp_status init(const FrozenModel& model, uint64_t seed = 9) {
+    mp_param_init inits[2] = {MP_PARAM_INIT_INIT, MP_PARAM_INIT_INIT};
+    inits[0].kind = MP_INIT_NORMAL;
+    inits[0].b = 0.02;
+    inits[1].index = 1;
+    inits[1].kind = MP_INIT_UNIFORM;
+    inits[1].b = 0.5;
+    return mp_optimizer_init_params(model.optimizer, nullptr, seed, inits, 2);
+}
+
+float value_at(int32_t index, int64_t element) {
+    return std::sin(static_cast<float>(element + 1) * (index == 0 ? 0.37F : 0.11F)) * 0.1F /
+           (1.0F + static_cast<float>(element) * 1e-4F);
+}
+mp_status fill(int32_t index, int64_t first, int64_t count, float* values, void* payload) {
+    for (int64_t i = 0; i < count; ++i) {
+        values[i] = value_at(index, first + i);
+    }
+    return payload != nullptr && *static_cast<int32_t*>(payload) == index ? MP_STATUS_IO_ERROR
+                                                                          : MP_STATUS_OK;
+}
+
+mp_memory_report planned(const FrozenModel& model, const FrozenFormat& format, int32_t rank,
+                         int32_t ranks, mp_comm_traffic* traffic) {
+    mp_planned_tensor tensors[2] = {MP_PLANNED_TENSOR_INIT, MP_PLANNED_TENSOR_INIT};
+    tensors[0].count = format.count();
+    tensors[0].columns = format.shape.back();
+    tensors[0].weight_dtype = format.dtype;
+    tensors[0].scaling = format.scaling;
+    tensors[0].flags = MP_PARAM_FROZEN;
+    tensors[1].count = kFrozenTrained;
+    tensors[1].ndim = 1;
+    mp_memory_report plan = MP_MEMORY_REPORT_INIT;
+    EXPECT_TRUE(succeeded(mp_recipe_plan_tensors(model.recipe, nullptr, tensors, 2, &model.sharding,
+                                                 rank, ranks, &plan, traffic)));
+    return plan;
+}
+
+} // namespace
+
+TEST(FrozenBlocks, HaveTheBitsOfOneRank) {
+    for_each_case([](const Case& c) {
+        const FrozenModel alone(c.format, nullptr, 0);
+        alone.quantize(c.format);
+        alone.step();
+        const auto wanted = alone.weights();
+        run_ranks(c.ranks, [&](mp_comm* comm, int32_t /*rank*/) {
+            const FrozenModel model(c.format, comm, c.stage, c.plan);
+            model.quantize(c.format);
+            model.shard();
+            if (c.stage == 3) {
+                mp_tensor* scales = nullptr;
+                MP_FAILS(mp_tensor_get_scales(model.base, &scales), MP_STATUS_BAD_STATE,
+                         "no memory now");
+            }
+            model.step();
+            EXPECT_EQ(model.weights(), wanted);
+            model.release();
+            EXPECT_EQ(model.weights(), wanted) << "again";
+        });
+    });
+}
+
+// From a seed, from each rank's function, from one rank that reads for all.
+TEST(FrozenBlocks, GetFirstValuesOfTheSameBits) {
+    for_each_case([](const Case& c) {
+        std::vector<Bytes> wanted[2];
+        for (const bool by_seed : {true, false}) {
+            const FrozenModel alone(c.format, nullptr, 0);
+            MP_OK(by_seed ? init(alone)
+                          : mp_optimizer_fill_params(alone.optimizer, nullptr, kFrozenBoth, 2, fill,
+                                                     nullptr, -1));
+            wanted[by_seed ? 0 : 1] = alone.weights();
+        }
+        run_ranks(c.ranks, [&](mp_comm* comm, int32_t /*rank*/) {
+            const FrozenModel model(c.format, comm, c.stage, c.plan, true);
+            model.shard();
+            MP_FAILS(mp_optimizer_step(model.optimizer, nullptr, nullptr), MP_STATUS_BAD_STATE,
+                     "'base' has no values yet");
+            MP_OK(init(model));
+            EXPECT_EQ(model.weights(), wanted[0]);
+            model.release();
+            for (const int32_t root : {-1, c.ranks - 1}) {
+                MP_OK(init(model, 7)); // others
+                MP_OK(mp_optimizer_fill_params(model.optimizer, nullptr, kFrozenBoth, 2, fill,
+                                               nullptr, root));
+                EXPECT_EQ(model.weights(), wanted[1]) << "root " << root;
+                model.release();
+            }
+        });
+    });
+}
+
+// What is planned is what is held, and sent, but for what rounds a message up.
+TEST(FrozenBlocks, AreHeldAndSentAsPlanned) {
+    for_each_case([](const Case& c) {
+        if (c.format.dtype == MP_DTYPE_FP16 || c.ranks == 1) {
+            return; // fp16: of MS-AMP's recipes, which say so without a scaling. One rank: nobody shares, says a plan
+        }
+        std::atomic<int64_t> sent{0};
+        std::atomic<double> planned_bytes{0.0};
+        run_ranks(c.ranks, [&](mp_comm* comm, int32_t rank) {
+            const FrozenModel model(c.format, comm, c.stage, c.plan, true);
+            model.shard();
+            mp_comm_traffic traffic = MP_COMM_TRAFFIC_INIT;
+            const mp_memory_report plan = planned(model, c.format, rank, c.ranks, &traffic);
+            EXPECT_EQ(model.memory().weight_bytes, plan.weight_bytes);
+            EXPECT_EQ(model.memory().total_bytes, plan.total_bytes);
+            MP_OK(init(model));
+            EXPECT_EQ(model.memory().total_bytes, plan.total_bytes);
+            mp_comm_traffic before = MP_COMM_TRAFFIC_INIT;
+            MP_OK(mp_optimizer_get_traffic(model.optimizer, &before));
+            model.gather();
+            mp_comm_traffic after = MP_COMM_TRAFFIC_INIT;
+            MP_OK(mp_optimizer_get_traffic(model.optimizer, &after));
+            sent += after.all_gather_bytes - before.all_gather_bytes;
+            planned_bytes = planned_bytes + static_cast<double>(traffic.all_gather_bytes) /
+                                                2.0; // one gather of two
+            model.release();
+            EXPECT_EQ(model.memory().total_bytes, plan.total_bytes);
+        });
+        if (c.stage == 3) {
+            EXPECT_GE(static_cast<double>(sent), planned_bytes - c.ranks);
+            EXPECT_LE(static_cast<double>(sent), planned_bytes + 64.0 * c.ranks * c.ranks);
+        }
+    });
+}
+
+// In stage 3 no rank ever has it whole, not even its codes, unless it is gathered.
+TEST(FrozenBlocks, NoRankHoldsADeferredOne) {
+    const FrozenFormat format = {"mx", MP_DTYPE_FP8_E4M3, MP_SCALING_MX_1X32, 0, {8192, 256}};
+    const int64_t whole = format.count() * 33 / 32;
+    run_ranks(4, [&](mp_comm* comm, int32_t /*rank*/) {
+        Counter counter;
+        {
+            const FrozenModel model(format, comm, 3, MP_SHARD_FLAT, true, &counter);
+            const int64_t before = counter.live;
+            EXPECT_LT(before, whole / 8) << "has memory before it is cut";
+            model.shard();
+            MP_OK(init(model));
+            const int64_t held = model.memory().total_bytes;
+            EXPECT_LT(held, whole / 2);
+            EXPECT_LE(counter.live, before + held + whole / 3) << "and scratch memory";
+            EXPECT_LE(counter.peak, before + held + format.count() + whole / 3) << "slice in fp32";
+            model.gather();
+            EXPECT_GE(counter.live, whole);
+        }
+        EXPECT_EQ(counter.live, 0);
+    });
+}
+
+TEST(FrozenBlocks, ComeFromAModelsFiles) {
+    const Folder folder("mp_frozen_blocks");
+    std::filesystem::create_directories(folder.path);
+    const FrozenFormat format = {"nvfp4", MP_DTYPE_FP4_E2M1, MP_SCALING_NVFP4, 0, {300, 200}};
+    std::string parts[2];
+    for (int32_t p = 0; p < 2; ++p) {
+        for (int64_t i = 0; i < (p == 0 ? format.count() : kFrozenTrained); ++i) {
+            const float value = value_at(p, i);
+            parts[p].append(reinterpret_cast<const char*>(&value), sizeof value);
+        }
+    }
+    const auto path = std::filesystem::path(folder.path) / "model.safetensors";
+    write_parts(path,
+                {{"base", "F32", {300, 200}, parts[0]}, {"trained", "F32", {20000}, parts[1]}});
+    const ModelFile file = opened(path);
+    const FrozenModel alone(format, nullptr, 0);
+    MP_OK(mp_optimizer_fill_params(alone.optimizer, nullptr, kFrozenBoth, 2, fill, nullptr, -1));
+    const auto wanted = alone.weights();
+    run_ranks(3, [&](mp_comm* comm, int32_t /*rank*/) {
+        const FrozenModel model(format, comm, 3, MP_SHARD_PER_PARAMETER, true);
+        model.shard();
+        MP_OK(mp_optimizer_load_params(model.optimizer, nullptr, file, nullptr, nullptr, 0));
+        EXPECT_EQ(model.weights(), wanted);
+    });
+}
+
+// Nobody waits for a rank that cannot, also where ranks agree on the amax of a whole tensor meanwhile.
+TEST(FrozenBlocks, AFailureStopsAllRanks) {
+    for (const FrozenFormat& format : frozen_formats()) {
+        for (const int32_t root : {-1, 1}) {
+            SCOPED_TRACE(format.name);
+            run_ranks(3, [&](mp_comm* comm, int32_t rank) {
+                const FrozenModel model(format, comm, 3, MP_SHARD_FLAT, true);
+                model.shard();
+                int64_t start = 0, asked = 0;
+                MP_OK(mp_optimizer_get_slice(model.optimizer, 0, 1, &start, &asked));
+                int32_t fails_at = rank == 1 ? 0 : -1;
+                const mp_status status = mp_optimizer_fill_params(
+                    model.optimizer, nullptr, kFrozenBoth, 2, fill, &fails_at, root);
+                if (asked == 0 && root < 0) {
+                    MP_OK(status);
+                    return;
+                }
+                if (rank == 1) {
+                    MP_FAILS(status, MP_STATUS_IO_ERROR, "fill returned", "'base'");
+                } else {
+                    MP_FAILS(status, MP_STATUS_PEER_ERROR, "rank 1");
+                }
+                MP_FAILS(mp_optimizer_step(model.optimizer, nullptr, nullptr), MP_STATUS_BAD_STATE,
+                         "no values yet");
+                MP_OK(init(model));
+                model.gather();
+            });
+        }
+    }
+}
+
+// A checkpoint of any ranks in any stage is that of any others, to the bit.
+TEST(FrozenBlocks, CheckpointsLoadOnOtherRanks) {
+    int32_t number = 0;
+    for (const FrozenFormat& format : frozen_formats()) {
+        const FrozenModel alone(format, nullptr, 0);
+        MP_OK(init(alone));
+        alone.step();
+        const auto wanted = alone.weights();
+        for (const int32_t saved_on : {1, 3}) {
+            const int32_t stage = saved_on == 1 ? 0 : 3 - number % 2;
+            SCOPED_TRACE(std::string(format.name) + ", saved on " + std::to_string(saved_on) +
+                         " in stage " + std::to_string(stage));
+            const Folder folder("mp_frozen_checkpoint");
+            const auto save = [&](mp_comm* comm, int32_t /*rank*/) {
+                const FrozenModel model(format, comm, stage, number % 3, comm != nullptr);
+                if (comm != nullptr) {
+                    model.shard();
+                }
+                MP_OK(init(model));
+                model.step();
+                const Checkpoint checkpoint = model.checkpoint(comm);
+                MP_OK(mp_checkpoint_save(checkpoint, folder.c_str(), 1,
+                                         number % 2 == 0 ? MP_SAVE_BACKGROUND : 0U));
+                MP_OK(mp_checkpoint_wait(checkpoint));
+            };
+            if (saved_on == 1) {
+                save(nullptr, 0);
+            } else {
+                run_ranks(saved_on, save);
+            }
+            for (const int32_t ranks : {1, 2, 5}) {
+                run_ranks(ranks, [&](mp_comm* comm, int32_t /*rank*/) {
+                    const FrozenModel model(format, comm, 1 + (number + ranks) % 3, ranks % 3,
+                                            true);
+                    model.shard();
+                    MP_OK(mp_checkpoint_load(model.checkpoint(comm), folder.c_str(),
+                                             MP_LOAD_VERIFY_ALL, nullptr));
+                    EXPECT_EQ(model.weights(), wanted) << ranks;
+                });
+            }
+            const FrozenModel unshared(format, nullptr, 0, MP_SHARD_FLAT, true);
+            MP_OK(mp_checkpoint_load(unshared.checkpoint(nullptr), folder.c_str(), 0, nullptr));
+            EXPECT_EQ(unshared.weights(), wanted);
+            MP_OK(mp_checkpoint_verify(folder.c_str(), -1, nullptr, nullptr));
+            ++number;
+        }
+    }
+}
