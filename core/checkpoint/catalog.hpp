@@ -3,6 +3,7 @@
 // tensors: an entry has any number of slices, also none.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ struct Entry {
 struct Catalog {
     std::vector<Entry> entries;
     std::vector<Scalar> scalars;
+    std::set<std::string> frozen; // parameters that need nothing of a file but their weight
     std::string recipe;
     std::string preset; // the recipe, for people
     uint64_t seed = 0;

@@ -186,16 +186,25 @@ Loaded Checkpointer::load(const std::string& path, const LoadFlags& flags, Conve
         worker_.join(); // its result is still there for wait()
     }
     refuse_if_empty();
-    const bool converts =
-        flags.convert && together(*ranks_, [&] { return wants_conversion(path); })[0];
-    Loaded loaded = converts ? load_converted(path, flags, conversion) : load_all(path, flags);
-    log_device(loaded.manifest());
+    const Conversions what = flags.convert
+                                 ? together(*ranks_, [&] { return conversions(path); })[0]
+                                 : Conversions::none;
+    Loaded loaded = what != Conversions::none ? load_converted(path, flags, what, conversion)
+                                              : load_all(path, flags);
+    log_loaded(loaded);
     return loaded;
 }
 
 // Products may have other bits on other processors, with another oneDNN or number of threads.
-void Checkpointer::log_device(const Manifest& manifest) const noexcept {
+void Checkpointer::log_loaded(const Loaded& loaded) const noexcept {
     try {
+        const Manifest& manifest = loaded.manifest();
+        if (loaded.passed_over() > 0) {
+            context_->log(LogLevel::info, [&] {
+                return "checkpoint: " + std::to_string(loaded.passed_over()) +
+                       " states of parameters that are frozen here were not read";
+            });
+        }
         const std::string here = products_text(context_->stream().device());
         if (!manifest.device.empty() && manifest.device != here) {
             context_->log(LogLevel::warning, [&] {
@@ -207,14 +216,17 @@ void Checkpointer::log_device(const Manifest& manifest) const noexcept {
     }
 }
 
-Loaded Checkpointer::read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
-                          std::span<Stateful* const> targets, const Catalog* others) {
+LoadOptions Checkpointer::options_of(const std::string& path, const LoadFlags& flags) const {
     LoadOptions options;
     options.path = path;
     options.verify_all = flags.verify_all;
     options.other_recipe = flags.other_recipe || flags.convert;
-    options.others = others;
     options.progress = options_.progress;
+    return options;
+}
+
+Loaded Checkpointer::read(LoadOptions options, const Catalog& catalog,
+                          std::span<Stateful* const> targets) {
     options.check = [targets](const Loaded& loaded) {
         for (Stateful* target : targets) {
             target->prepare(loaded);
@@ -234,7 +246,7 @@ Loaded Checkpointer::load_all(const std::string& path, const LoadFlags& flags) {
             targets.push_back(one.get());
         }
     });
-    Loaded loaded = read(path, flags, current, targets, nullptr);
+    Loaded loaded = read(options_of(path, flags), current, targets);
     loaded.commit(current); // from here on nothing needs memory
     for (Stateful* target : targets) {
         target->apply();
@@ -242,13 +254,19 @@ Loaded Checkpointer::load_all(const std::string& path, const LoadFlags& flags) {
     return loaded;
 }
 
-bool Checkpointer::wants_conversion(const std::string& path) const {
-    const std::string saved = find_checkpoint(files(), path).manifest.recipe;
-    return !is_same_recipe(saved, catalog().recipe);
+Conversions Checkpointer::conversions(const std::string& path) const {
+    const Manifest manifest = find_checkpoint(files(), path).manifest;
+    if (!is_same_recipe(manifest.recipe, catalog().recipe)) {
+        return Conversions::recipe;
+    }
+    const bool has_other_types =
+        std::any_of(stateful_.begin(), stateful_.end(),
+                    [&](const auto& one) { return one->is_kept_otherwise(manifest); });
+    return has_other_types ? Conversions::types : Conversions::none;
 }
 
 Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& flags,
-                                    Conversion* conversion) {
+                                    Conversions what, Conversion* conversion) {
     std::unique_ptr<Converter> converter;
     Catalog saved;   // of the other recipe, beside the live state
     Catalog current; // of those that belong to no recipe
@@ -259,7 +277,7 @@ Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& fl
             std::unique_ptr<Converter> own = one->converter(manifest);
             if (own != nullptr) {
                 converter = std::move(own);
-            } else if (one->survives_conversion()) {
+            } else if (what == Conversions::types || one->survives_conversion()) {
                 one->add_to(current);
             } else {
                 continue;
@@ -272,10 +290,12 @@ Loaded Checkpointer::load_converted(const std::string& path, const LoadFlags& fl
         converter->add_to(saved);
         wait_for(current);
     });
-    LoadFlags quiet = flags;
-    quiet.convert = true;
-    read(path, quiet, saved, {}, &current).commit(saved);
-    Loaded loaded = read(path, quiet, current, targets, &saved);
+    LoadOptions options = options_of(path, flags);
+    options.leaves_scales = what == Conversions::recipe;
+    options.others = &current;
+    read(options, saved, {}).commit(saved);
+    options.others = &saved;
+    Loaded loaded = read(options, current, targets);
     const Conversion result = converter->convert(*ranks_);
     loaded.commit(current); // from here on nothing needs memory
     converter->commit();

@@ -26,8 +26,11 @@ struct CheckpointerOptions {
 struct LoadFlags {
     bool verify_all = false;
     bool other_recipe = false;
-    bool convert = false; // to this optimizer's recipe, where the checkpoint's is another
+    bool convert = false; // to this optimizer's recipe and types, where the checkpoint's are others
 };
+
+// What a checkpoint is converted for.
+enum class Conversions : int32_t { none, types, recipe };
 
 class Checkpointer {
   public:
@@ -59,18 +62,19 @@ class Checkpointer {
     [[nodiscard]] system::FileTable& files() const noexcept {
         return options_.files != nullptr ? *options_.files : system::posix_files();
     }
-    // Into `catalog`, of which nothing is written yet; `targets` are prepared. `others`: LoadOptions.
-    Loaded read(const std::string& path, const LoadFlags& flags, const Catalog& catalog,
-                std::span<Stateful* const> targets, const Catalog* others);
+    // Into `catalog`, of which nothing is written yet; `targets` are prepared.
+    Loaded read(LoadOptions options, const Catalog& catalog, std::span<Stateful* const> targets);
+    [[nodiscard]] LoadOptions options_of(const std::string& path, const LoadFlags& flags) const;
     Loaded load_all(const std::string& path, const LoadFlags& flags);
-    Loaded load_converted(const std::string& path, const LoadFlags& flags, Conversion* conversion);
-    [[nodiscard]] bool wants_conversion(const std::string& path) const;
+    Loaded load_converted(const std::string& path, const LoadFlags& flags, Conversions what,
+                          Conversion* conversion);
+    [[nodiscard]] Conversions conversions(const std::string& path) const;
     void run(const Snapshot& snapshot, const system::OpenFile& folder,
              const SaveOptions& options) noexcept;
     void refuse_if_busy();
     void refuse_if_empty() const;
     void log_saved(const std::string& path, int64_t step) const noexcept;
-    void log_device(const Manifest& manifest) const noexcept;
+    void log_loaded(const Loaded& loaded) const noexcept;
 
     std::shared_ptr<Context> context_;
     CheckpointerOptions options_;

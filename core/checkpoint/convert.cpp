@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "numerics/bits.hpp"
 #include "optim/state_values.hpp"
+#include "quant/quantize.hpp"
 #include "recipe/automatic.hpp"
 #include "recipe/layer_rules.hpp"
 
@@ -36,6 +38,69 @@ const StoredTensor& stored_weight(const Manifest& manifest, const std::string& n
     return *stored;
 }
 
+// Of these codes, with the usual rule of the grid: what is in a file is only read.
+Format format_of(DType codes, const ScaleGrid& grid) {
+    const bool is_mx = grid.dtype == DType::e8m0;
+    const numerics::ScaleRule rule = grid.dtype == DType::fp8_e4m3 ? numerics::ScaleRule::nvfp4
+                                     : is_mx             ? numerics::ScaleRule::mx_rceil
+                                     : grid.is_one()     ? numerics::ScaleRule::msamp
+                                                         : numerics::ScaleRule::current;
+    return {codes, grid, numerics::scale_policy(rule, codes)};
+}
+
+// The scales' type and shape say how they lie; where two grids agree in both, their scales mean the same, and it is the one
+// that there is here.
+WeightFormat weight_in_file(const Manifest& manifest, const std::string& name,
+                            const StoredTensor& weight, const ScaleGrid& here) {
+    const DType codes = dtype_of(weight.format);
+    if (is_scaled(weight.format)) {
+        return {weight.format, format_of(codes, kTensorScale)};
+    }
+    const StoredTensor* scales = manifest.find(name, "param_scale_inv");
+    if (scales == nullptr && (format_roles(weight.format) & kForParam) != 0) {
+        return {weight.format, {codes, {}, {}}};
+    }
+    if (scales == nullptr || coding_of(weight.format) != Coding::plain) {
+        fail(Code::corrupt_data, "checkpoint: the weight '%s' is %s without scales", name.c_str(),
+             format_name(weight.format));
+    }
+    const int64_t columns = weight.shape.empty() ? 1 : weight.shape.back();
+    const int64_t rows = columns == 0 ? 0 : weight.count() / columns;
+    for (const ScaleGrid& grid :
+         {here, kRowScales, kColumnScales, kRowBlockScales, kColumnBlockScales, kSquareBlockScales,
+          kMxRowScales, kMxColumnScales, kNvfp4Scales}) {
+        if (has_blocks(grid) && scales->format == format_id(grid.dtype) &&
+            scales->shape == std::vector<int64_t>{grid.rows(rows), grid.columns(columns)}) {
+            Format format = format_of(codes, grid);
+            check_format(format, "checkpoint");
+            return {weight.format, format};
+        }
+    }
+    fail(Code::corrupt_data, "checkpoint: the scales of '%s' lie in no grid that is known",
+         name.c_str());
+}
+
+WeightFormat weight_here(const optim::StatesPlace& place) {
+    return {place.weight, place.param.format};
+}
+
+bool is_same(const optim::StateFormats& a, const optim::StateFormats& b) {
+    return std::equal(std::begin(a.states), std::end(a.states), std::begin(b.states)) &&
+           a.compensation == b.compensation && a.master == b.master && a.half_away == b.half_away;
+}
+
+FormatId format_in_file(const Manifest& manifest, const std::string& name, const char* state) {
+    const StoredTensor* stored = manifest.find(name, state);
+    return stored != nullptr ? stored->format : FormatId::none;
+}
+
+bool has_states(const Manifest& manifest, const std::string& name,
+                const numerics::RuleInfo& rule) {
+    return std::any_of(rule.states, rule.states + rule.state_count, [&](numerics::StateId state) {
+        return manifest.find(name, state_spec(state).name) != nullptr;
+    });
+}
+
 std::vector<float> read(Stream& stream, const LooseStates& from, const char* state,
                         const Tensor& through, const std::string& owner) {
     optim::read_values(stream, from.states, from.place.param, state, through.ref(), owner);
@@ -43,6 +108,21 @@ std::vector<float> read(Stream& stream, const LooseStates& from, const char* sta
     stream.copy(numbers.data(), through.data(), through.bytes(), CopyKind::device_to_host);
     stream.sync();
     return numbers;
+}
+
+constexpr const char* kWeight = "fp32_param";
+
+// `amax`: the bits of that of the whole weight where its scales depend on it, else null.
+void write_frozen(Stream& stream, const LooseStates& to, const TensorRef& exact,
+                  const uint32_t* amax) {
+    const ArrayRef& weight = to.place.param;
+    const Scratch whole(stream, sizeof(float));
+    if (amax != nullptr) {
+        stream.copy(whole.data(), amax, sizeof *amax, CopyKind::host_to_device);
+    }
+    quant::convert(stream, plain_array(exact, weight.rows, weight.columns), weight,
+                   amax != nullptr ? static_cast<const float*>(whole.data()) : nullptr);
+    stream.sync();
 }
 
 class Sum {
@@ -61,6 +141,7 @@ class Sum {
         squares_ += other.squares_;
         count_ += other.count_;
     }
+    void add_same(int64_t count) { count_ += static_cast<double>(count); }
     [[nodiscard]] Difference difference() const noexcept {
         return {largest_, count_ == 0.0 ? 0.0 : std::sqrt(squares_ / count_)};
     }
@@ -78,6 +159,16 @@ struct Converter::Losses {
     Sum weights;
     Sum states[numerics::kStateIdCount]; // by StateId
 
+    // Numbers that are taken as they are.
+    void add_same(int64_t count, const optim::StateFormats& formats) {
+        weights.add_same(count);
+        const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
+        for (int k = 0; k < rule.state_count; ++k) {
+            if (formats.states[k] != FormatId::none) {
+                states[static_cast<std::size_t>(rule.states[k])].add_same(count);
+            }
+        }
+    }
     void add(const Losses& other) {
         weights.add(other.weights);
         for (std::size_t k = 0; k < std::size(states); ++k) {
@@ -86,12 +177,18 @@ struct Converter::Losses {
     }
 };
 
-LooseStates::LooseStates(const optim::StatesPlace& like, FormatId weight,
+bool WeightFormat::operator==(const WeightFormat& other) const noexcept {
+    return id == other.id && format.dtype == other.format.dtype && format.grid == other.format.grid;
+}
+
+LooseStates::LooseStates(const optim::StatesPlace& like, const WeightFormat& weight,
                          const optim::StateFormats& formats,
                          const std::shared_ptr<Context>& context, Stream& stream)
-    : param(optim::make_state(context, stream, weight, Shape{{like.count}, 1})),
+    : param(make_tensor(
+          context, stream, weight.format,
+          slice_shape(weight.format.grid, like.shape.empty() ? 1 : like.shape.back(), like.count))),
       states(context, stream, formats, Shape{{like.count}, 1}), place(like) {
-    place.weight = weight;
+    place.weight = weight.id;
     place.formats = formats;
     place.param = slice_of(*param);
     place.states = &states;
@@ -104,26 +201,49 @@ Stream& Converter::stream_of(int32_t index) const {
                                                         : target_.parameters().state_stream(device);
 }
 
+bool has_new_states(const Manifest& manifest, const optim::Parameters& parameters, int32_t index) {
+    const optim::Parameter& p = parameters[index];
+    return !p.layout.is_frozen && manifest.find(p.name, "param") != nullptr &&
+           !has_states(manifest, p.name, numerics::rule_info(p.layout.formats.rule));
+}
+
+bool has_other_weight(const Manifest& manifest, const optim::Parameters& parameters,
+                      int32_t index) {
+    const std::string& name = parameters[index].name;
+    const StoredTensor* stored = manifest.find(name, "param");
+    if (stored == nullptr) {
+        return false;
+    }
+    const optim::StatesPlace here = optim::states_place(parameters, index);
+    if (!parameters[index].layout.is_frozen) { // which says all, also where no element is here
+        return stored->format != here.weight;
+    }
+    return !(weight_in_file(manifest, name, *stored, here.param.format.grid) == weight_here(here));
+}
+
 Converter::Converter(const Manifest& manifest, const optim::Optimizer& target) : target_(target) {
     const recipe::Recipe recipe = recipe_of(manifest);
     for (int32_t i = 0; i < target.parameters().count(); ++i) {
         const optim::StatesPlace live = optim::states_place(target.parameters(), i);
-        const FormatId weight =
-            stored_weight(manifest, target.parameters()[i].name, live.shape).format;
-        optim::StateFormats formats =
-            optim::state_formats(recipe::for_parameter(recipe, target.parameters()[i].name), weight,
-                                 live.whole, live.formats.rule);
+        const std::string& name = target.parameters()[i].name;
+        const StoredTensor& weight = stored_weight(manifest, name, live.shape);
+        optim::StateFormats formats;
+        formats.rule = live.formats.rule;
         const numerics::RuleInfo rule = numerics::rule_info(formats.rule);
+        if (has_states(manifest, name, rule)) {
+            formats = optim::state_formats(recipe::for_parameter(recipe, name), weight.format,
+                                           live.whole, live.formats.rule);
+        }
         for (int k = 0; k < rule.state_count; ++k) { // a group may have had its own
-            const StoredTensor* state =
-                manifest.find(target.parameters()[i].name, rule.state(k).name);
-            formats.states[k] = state != nullptr ? state->format : formats.states[k];
+            const FormatId state = format_in_file(manifest, name, rule.state(k).name);
+            formats.states[k] = state != FormatId::none ? state : formats.states[k];
         }
-        if (target.parameters()[i].layout.is_frozen) {
-            formats = live.formats; // its weight alone
+        if (target.parameters()[i].layout.is_frozen) { // its weight alone, with all bits it had
+            std::fill(std::begin(formats.states), std::end(formats.states), FormatId::none);
         }
-        saved_.push_back(
-            std::make_unique<LooseStates>(live, weight, formats, target.context(), stream_of(i)));
+        saved_.push_back(std::make_unique<LooseStates>(
+            live, weight_in_file(manifest, name, weight, live.param.format.grid), formats,
+            target.context(), stream_of(i)));
     }
 }
 
@@ -151,17 +271,44 @@ void Converter::add_to(Catalog& catalog) const {
              optim::saved_tensors(saved_[static_cast<std::size_t>(i)]->place)) {
             catalog.entries.push_back(entry_of(target_.parameters()[i].name, one));
         }
+        if (target_.parameters()[i].layout.is_frozen) {
+            catalog.frozen.insert(target_.parameters()[i].name);
+        }
     }
 }
 
+std::vector<uint32_t> Converter::own_amaxes() const {
+    std::vector<uint32_t> amaxes;
+    for (int32_t i = 0; i < target_.parameters().count(); ++i) {
+        amaxes.push_back(0);
+        const LooseStates& from = *saved_[static_cast<std::size_t>(i)];
+        if (from.place.count == 0 || !optim::shares_amax(target_.parameters()[i])) {
+            continue;
+        }
+        Stream& stream = stream_of(i);
+        const Tensor values(target_.context(), stream, DType::fp32, Shape{{from.place.count}, 1});
+        for (const float value :
+             read(stream, from, kWeight, values, target_.parameters()[i].name)) {
+            amaxes.back() = std::max(amaxes.back(), numerics::bits_from_float(value) &
+                                                        numerics::kFloatMagnitudeMask);
+        }
+    }
+    return amaxes;
+}
+
 Conversion Converter::convert(Ranks& ranks) {
+    std::vector<uint32_t> amaxes(static_cast<std::size_t>(target_.parameters().count()));
+    for (const std::vector<uint32_t>& own : together(ranks, [&] { return own_amaxes(); })) {
+        std::transform(own.begin(), own.end(), amaxes.begin(), amaxes.begin(),
+                       [](uint32_t a, uint32_t b) { return std::max(a, b); });
+    }
     const std::vector<Losses> all = together(ranks, [&] {
         Losses own;
         Losses shared; // other ranks find these, too, and they count once
         for (int32_t i = 0; i < target_.parameters().count(); ++i) {
             const optim::StatesPlace place = optim::states_place(target_.parameters(), i);
             const bool counts = place.is_everywhere ? ranks.rank() == 0 : !place.is_copy;
-            convert_one(i, counts ? own : shared);
+            convert_one(i, amaxes[static_cast<std::size_t>(i)], counts ? own : shared);
         }
         return own;
     });
@@ -176,30 +323,50 @@ Conversion Converter::convert(Ranks& ranks) {
     return conversion;
 }
 
-void Converter::convert_one(int32_t index, Losses& losses) {
-    const std::unique_ptr<LooseStates> from = std::move(saved_[static_cast<std::size_t>(index)]);
+void Converter::convert_one(int32_t index, uint32_t amax, Losses& losses) {
+    std::unique_ptr<LooseStates> from = std::move(saved_[static_cast<std::size_t>(index)]);
     const optim::StatesPlace live = optim::states_place(target_.parameters(), index);
     if (live.count == 0) {
         return;
     }
     Stream& stream = stream_of(index);
+    const WeightFormat weight = weight_here(live);
+    if (WeightFormat{from->place.weight, from->place.param.format} == weight &&
+        is_same(from->states.formats(), live.formats)) {
+        plan_copies(stream, from->place, live);
+        losses.add_same(live.count, live.formats);
+        fresh_.push_back(std::move(from));
+        return;
+    }
     fresh_.push_back(
-        std::make_unique<LooseStates>(live, live.weight, live.formats, target_.context(), stream));
+        std::make_unique<LooseStates>(live, weight, live.formats, target_.context(), stream));
     const LooseStates& fresh = *fresh_.back();
     const std::string& name = target_.parameters()[index].name;
     const Tensor values(target_.context(), stream, DType::fp32, Shape{{live.count}, 1});
-    const auto move = [&](const char* state, Sum& loss) {
+    const auto move = [&](const char* state, Sum& loss, const auto& write) {
         const std::vector<float> exact = read(stream, *from, state, values, name);
-        optim::write_values(stream, fresh.states, fresh.place.param, state, values.ref(), name);
+        write(state);
         loss.add(exact, read(stream, fresh, state, values, name));
     };
-    move("fp32_param", losses.weights);
+    move(kWeight, losses.weights, [&](const char* state) {
+        if (!target_.parameters()[index].layout.is_frozen) {
+            optim::write_values(stream, fresh.states, fresh.place.param, state, values.ref(), name);
+        } else {
+            write_frozen(stream, fresh, values.ref(),
+                         optim::shares_amax(target_.parameters()[index]) ? &amax : nullptr);
+        }
+    });
     const numerics::RuleInfo rule = numerics::rule_info(live.formats.rule);
     for (int k = 0; k < rule.state_count; ++k) {
-        if (live.formats.states[k] == FormatId::none) {
-            continue; // frozen
+        if (live.formats.states[k] == FormatId::none ||
+            from->states.formats().states[k] == FormatId::none) {
+            continue; // frozen, or new: zeros
         }
-        move(rule.state(k).name, losses.states[static_cast<std::size_t>(rule.states[k])]);
+        move(rule.state(k).name, losses.states[static_cast<std::size_t>(rule.states[k])],
+             [&](const char* state) {
+                 optim::write_values(stream, fresh.states, fresh.place.param, state, values.ref(),
+                                     name);
+             });
     }
     plan_copies(stream, fresh.place, live);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading a checkpoint of another recipe: through states of the saved recipe and fp32, and what that loses.
+// Loading a checkpoint of another recipe, or of other types of weights, or of what was frozen: through states of the saved recipe and fp32, and what that loses.
 #pragma once
 
 #include <memory>
@@ -23,16 +23,29 @@ struct Conversion {
     Difference states[numerics::kStateIdCount]; // by StateId
 };
 
+// What a parameter's weight is kept as: with a name of the table where that says all, else as codes of blocks.
+struct WeightFormat {
+    FormatId id = FormatId::none;
+    Format format;
+    bool operator==(const WeightFormat& other) const noexcept;
+};
+
 // One parameter's elements that are here, in states that no optimizer owns.
 struct LooseStates {
-    LooseStates(const optim::StatesPlace& like, FormatId weight, const optim::StateFormats& formats,
-                const std::shared_ptr<Context>& context, Stream& stream);
+    LooseStates(const optim::StatesPlace& like, const WeightFormat& weight,
+                const optim::StateFormats& formats, const std::shared_ptr<Context>& context,
+                Stream& stream);
     std::shared_ptr<Tensor> param;
     optim::ParamStates states;
     optim::StatesPlace place; // points to the two
 };
 
-// Each rank converts the elements that it owns. In three steps: a load writes the saved states beside the live ones;
+// Whether a parameter is trained here that the checkpoint has frozen; and whether its weight is of another type there, or with
+// other scales. Both false where the checkpoint does not have it.
+bool has_new_states(const Manifest& manifest, const optim::Parameters& parameters, int32_t index);
+bool has_other_weight(const Manifest& manifest, const optim::Parameters& parameters, int32_t index);
+
+// Each rank converts the elements that it owns; what is kept here as there it takes as it is. In three steps: a load writes the saved states beside the live ones;
 // from there the numbers go through fp32 into new states of this optimizer's types, with new scales; and where every
 // rank has come so far, those take the live ones' place. Only the last step changes anything, and it cannot fail.
 class Converter {
@@ -56,7 +69,9 @@ class Converter {
     };
 
     [[nodiscard]] Stream& stream_of(int32_t index) const;
-    void convert_one(int32_t index, Losses& losses);
+    // The largest |weight| in the file of the elements that are here, by its bits, of what shares_amax(); else 0.
+    [[nodiscard]] std::vector<uint32_t> own_amaxes() const;
+    void convert_one(int32_t index, uint32_t amax, Losses& losses);
     void plan_copies(Stream& stream, const optim::StatesPlace& from, const optim::StatesPlace& to);
 
     const optim::Optimizer& target_;

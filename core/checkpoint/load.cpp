@@ -93,7 +93,7 @@ class Loader {
         });
     }
 
-    void check_contents() const {
+    void check_contents() {
         const Manifest& manifest = loaded_.manifest_;
         if (!options_.other_recipe && !is_same_recipe(manifest.recipe, catalog_.recipe)) {
             fail(Code::bad_state,
@@ -106,20 +106,7 @@ class Loader {
         std::set<std::pair<std::string, std::string>> wanted;
         for (const Entry& entry : catalog_.entries) {
             wanted.emplace(entry.name, entry.state);
-            const StoredTensor* stored = manifest.find(entry.name, entry.state);
-            if (stored == nullptr) {
-                fail(Code::unknown_name, "checkpoint: '%s' does not have %s",
-                     loaded_.directory_.c_str(), entry.text().c_str());
-            }
-            if (stored->shape != entry.shape) {
-                fail(Code::invalid_shape, "checkpoint: %s is %s in the file but %s here",
-                     entry.text().c_str(), shape_text(stored->shape).c_str(),
-                     shape_text(entry.shape).c_str());
-            }
-            if (stored->format != entry.format) {
-                fail(Code::invalid_dtype, "checkpoint: %s is %s in the file but %s here",
-                     entry.text().c_str(), format_name(stored->format), format_name(entry.format));
-            }
+            check_stored(entry, manifest.find(entry.name, entry.state));
         }
         if (options_.others != nullptr) {
             for (const Entry& entry : options_.others->entries) {
@@ -127,13 +114,47 @@ class Loader {
             }
         }
         for (const StoredTensor& stored : manifest.tensors) {
-            const bool is_passed = options_.others != nullptr && stored.state == kScalingState;
+            if (is_state_of_frozen(stored) && !wanted.contains({stored.name, stored.state})) {
+                ++loaded_.passed_over_;
+                continue;
+            }
+            const bool is_passed = options_.leaves_scales && stored.state == kScalingState;
             if (!is_passed && !wanted.contains({stored.name, stored.state})) {
                 fail(Code::unknown_name,
                      "checkpoint: '%s' (%s) is in the file, but nothing here takes it",
                      stored.name.c_str(), stored.state.c_str());
             }
         }
+    }
+
+    // Null: the file does not have it.
+    void check_stored(const Entry& entry, const StoredTensor* stored) const {
+        if (stored == nullptr) {
+            const bool was_frozen = loaded_.manifest_.find(entry.name, "param") != nullptr;
+            fail(Code::unknown_name, "checkpoint: '%s' does not have %s%s",
+                 loaded_.directory_.c_str(), entry.text().c_str(),
+                 was_frozen ? ": the parameter was frozen when it was saved, or kept otherwise. "
+                              "MP_LOAD_CONVERT takes its weight, and begins new states"
+                            : "");
+        }
+        if (stored->shape != entry.shape) {
+            fail(Code::invalid_shape, "checkpoint: %s is %s in the file but %s here",
+                 entry.text().c_str(), shape_text(stored->shape).c_str(),
+                 shape_text(entry.shape).c_str());
+        }
+        if (stored->format != entry.format) {
+            fail(Code::invalid_dtype,
+                 "checkpoint: %s is %s in the file but %s here; MP_LOAD_CONVERT rounds what is "
+                 "kept otherwise",
+                 entry.text().c_str(), format_name(stored->format), format_name(entry.format));
+        }
+    }
+
+    [[nodiscard]] bool is_state_of_frozen(const StoredTensor& stored) const {
+        const bool is_frozen =
+            catalog_.frozen.contains(stored.name) ||
+            (options_.others != nullptr && options_.others->frozen.contains(stored.name));
+        return is_frozen && !stored.state.starts_with("param") && stored.state != kScalingState;
     }
 
     void add_requests(const Entry& entry, const LocalSlice& local, unsigned char* to) {

@@ -23,8 +23,8 @@ bool is_same_recipe(const std::string& saved, const std::string& here);
 struct LoadOptions {
     std::string path; // of one checkpoint, or of a directory of them: then the newest intact one
     bool verify_all = false; // check all chunks of all files, not only those that are read
-    // Of a conversion: what another load of the same checkpoint takes. It may have layers' scales that nobody takes, too.
-    const Catalog* others = nullptr;
+    const Catalog* others = nullptr; // of a conversion: what another load of the same checkpoint takes
+    bool leaves_scales = false;      // there may be layers' scales that nobody takes
     bool other_recipe =
         false;         // the recipe's text may differ, as long as the formats of tensors do not
     Progress progress; // of this rank's bytes
@@ -38,6 +38,8 @@ class Loaded {
     [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
     // Why newer checkpoints were passed over; empty where none was.
     [[nodiscard]] const std::string& skipped() const noexcept { return skipped_; }
+    // Arrays of the file that are states of parameters which are frozen here, and need none.
+    [[nodiscard]] int64_t passed_over() const noexcept { return passed_over_; }
     // Copies into the slices of the catalog that was read for. Waits.
     void commit(const Catalog& catalog) const;
     // What was read for a slice, for those who convert it.
@@ -50,6 +52,7 @@ class Loaded {
     Manifest manifest_;
     std::string directory_;
     std::string skipped_;
+    int64_t passed_over_ = 0;
     std::vector<std::vector<system::HostBytes>> staged_; // by entry, by slice
 };
 

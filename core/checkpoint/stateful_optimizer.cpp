@@ -27,6 +27,9 @@ class StatefulOptimizer final : public Stateful {
             for (const optim::SavedTensor& saved : saved_tensors_of(i)) {
                 catalog.entries.push_back(entry_of(name_of(i), saved));
             }
+            if (optimizer_->parameters()[i].layout.is_frozen) {
+                catalog.frozen.insert(name_of(i));
+            }
         }
         const optim::OptimizerCounts counts = optim::saved_counts(stream(), *optimizer_);
         add_scalars(catalog, counts);
@@ -57,6 +60,17 @@ class StatefulOptimizer final : public Stateful {
 
     std::unique_ptr<Converter> converter(const Manifest& manifest) const override {
         return std::make_unique<Converter>(manifest, *optimizer_);
+    }
+    bool is_kept_otherwise(const Manifest& manifest) const override {
+        optimizer_->shard(stream());
+        const optim::Parameters& parameters = optimizer_->parameters();
+        for (int32_t i = 0; i < parameters.count(); ++i) {
+            if (has_new_states(manifest, parameters, i) ||
+                has_other_weight(manifest, parameters, i)) {
+                return true;
+            }
+        }
+        return false;
     }
 
   private:
@@ -177,12 +191,13 @@ class StatefulOptimizer final : public Stateful {
                     : 0.0F);
         }
         if (manifest.minor >= 3) {
-            read_groups(numbers, counts);
+            read_groups(manifest, numbers, counts);
         }
         return counts;
     }
 
-    void read_groups(const Numbers& numbers, optim::OptimizerCounts& counts) const {
+    void read_groups(const Manifest& manifest, const Numbers& numbers,
+                     optim::OptimizerCounts& counts) const {
         for (int32_t i = 0; i < optimizer_->parameters().count(); ++i) {
             const uint64_t group = numbers.bits(name_of(i) + kGroup);
             if (group >= counts.groups.size()) {
@@ -191,7 +206,8 @@ class StatefulOptimizer final : public Stateful {
                      name_of(i).c_str());
             }
             counts.param_groups.push_back(static_cast<int32_t>(group));
-            counts.param_steps.push_back(numbers.has(name_of(i) + kOwnStep)
+            counts.param_steps.push_back(has_new_states(manifest, optimizer_->parameters(), i) ? 0
+                                         : numbers.has(name_of(i) + kOwnStep)
                                              ? numbers.integer(name_of(i) + kOwnStep)
                                              : counts.group_steps[group]);
         }

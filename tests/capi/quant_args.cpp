@@ -112,6 +112,28 @@ TEST_F(QuantArgs, StochasticCodesAreThoseOfACast) {
               std::vector<unsigned char>(whole.begin() + kFirst * kColumns, whole.end()));
 }
 
+// NVFP4's scales are relative to the amax of the tensor, so a slice needs that of the whole.
+TEST_F(QuantArgs, ASliceOfNvfp4HasTheBitsOfTheWholeUnderItsAmax) {
+    const Tensor whole = make(MP_DTYPE_FP4_E2M1, MP_SCALING_NVFP4, {kRows, kColumns});
+    MP_OK(mp_tensor_quantize(source, nullptr, whole, nullptr, nullptr, nullptr));
+    constexpr int64_t kFirst = 40;
+    const std::vector<float> rest(values.begin() + kFirst * kColumns, values.end());
+    const Tensor slice = make_tensor(context, MP_DTYPE_FP32, {kRows - kFirst, kColumns}, rest);
+    const Tensor part = make(MP_DTYPE_FP4_E2M1, MP_SCALING_NVFP4, {kRows - kFirst, kColumns});
+    float amax = values_of(context, amax_of(whole))[0];
+    mp_quantize_args args = MP_QUANTIZE_ARGS_INIT;
+    args.amax_pointer = &amax;
+    MP_OK(mp_tensor_quantize(slice, nullptr, part, nullptr, &args, nullptr));
+    EXPECT_EQ(bytes_of(amax_of(part)), bytes_of(amax_of(whole)));
+    const auto codes = bytes_of(whole), scales = bytes_of(scales_of(whole));
+    EXPECT_EQ(bytes_of(part), std::vector<unsigned char>(
+                                  codes.begin() + kFirst * kColumns / 2, codes.end()));
+    const auto part_scales = bytes_of(scales_of(part));
+    EXPECT_EQ(part_scales, std::vector<unsigned char>(
+                               scales.end() - static_cast<std::ptrdiff_t>(part_scales.size()),
+                               scales.end()));
+}
+
 TEST_F(QuantArgs, AGivenAmaxStandsForTheTensors) {
     const Tensor own = make(), given = make();
     mp_quant_stats stats = MP_QUANT_STATS_INIT;

@@ -72,7 +72,7 @@ TEST_F(WrongCallsOptimizer, Parameters) {
         {"frozen and elsewhere", freeze(other, &Desc::flags, kElsewhere), {"NORM_ELSEWHERE"}},
         {"unknown flags", freeze(other, &Desc::flags, 8u), {"flags"}},
     });
-    MP_FAILS(freeze(bytes), MP_STATUS_INVALID_DTYPE, "int8", "codes with one scale");
+    MP_FAILS(freeze(bytes), MP_STATUS_INVALID_DTYPE, "int8", "codes with scales");
 }
 
 TEST_F(WrongCallsOptimizer, GroupsAndStates) {

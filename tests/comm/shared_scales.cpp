@@ -26,7 +26,7 @@ class Buckets {
     Buckets(Communicator& comm, const std::vector<int64_t>& counts, shard::ShardKind kind,
             bool drops = false)
         : context_(make_context("", 1)), comm_(comm),
-          plan_({kind, comm.size(), int64_t{1} << 20}, counts) {
+          plan_({kind, comm.size(), int64_t{1} << 20}, {counts, {}, {}}) {
         shard::GradientForm form;
         form.wires.assign(counts.size(), kShared);
         form.drops_gradients = drops;

@@ -32,11 +32,12 @@
 #define MP_LOAD_VERIFY_ALL 1u
 /* Take a checkpoint of another recipe whose tensors all have the same types; the steps after it are then another recipe's. */
 #define MP_LOAD_OTHER_RECIPE 2u
-/* Take a checkpoint of another recipe and round its numbers, through fp32, into the types of this optimizer: weights with
- * all bits they have, and moments; steps, hyperparameters, seed and the caller's bytes as they are. The scaler and the
- * layers' scales are not touched; whatever else the checkpoint has must be taken here. mp_checkpoint_info says what the
- * rounding lost. Needs memory for the saved states and the new ones beside the live ones, of the elements that this rank
- * owns. */
+/* Take a checkpoint of another recipe, or of weights of other types, and round its numbers, through fp32, into the types of this
+ * optimizer: weights with all bits they have, and moments; steps, hyperparameters, seed and the caller's bytes as they are. A
+ * parameter that is kept as in the checkpoint is taken as it is. One that is trained here and was frozen there gets its weight,
+ * moments of zero, and a count of steps of its own. Under another recipe the scaler and the layers' scales are not touched.
+ * Whatever else the checkpoint has must be taken here. mp_checkpoint_info says what the rounding lost. Needs memory for the
+ * saved states and the new ones beside the live ones, of the elements that this rank owns. */
 #define MP_LOAD_CONVERT 4u
 
 /** Called with the bytes that this rank has written or read and has to, from the thread that works. It must not call the
@@ -66,7 +67,7 @@ typedef struct mp_checkpoint_info {
     int64_t bytes;        /* of all its files but the manifest */
     int64_t applied_step; /* t of the optimizer */
     uint64_t seed;        /* of the optimizer's stochastic rounding */
-    /* mp_checkpoint_load with MP_LOAD_CONVERT: 1 where the recipe was another; and then, over all elements, the largest
+    /* mp_checkpoint_load with MP_LOAD_CONVERT: 1 where the recipe or types were others; and then, over all elements, the largest
      * difference between a number here and in the checkpoint, and the root of the mean of squares. Else 0. */
     int32_t converted;
     int32_t reserved;                          /* 0 */
@@ -159,7 +160,8 @@ MP_API mp_status mp_checkpoint_save(mp_checkpoint* checkpoint, const char* direc
 /** Loads into what was added, from a checkpoint of the same things saved by any number of ranks. A group is known by its
  * parameters, in whatever order groups were added; one without parameters by its place among such groups. Where ranks share an
  * optimizer that has not stepped yet it is shared out first (mp_optimizer_shard), also where the checkpoint is then refused. A
- * scaler whose scale does not move keeps its own. Blocks.
+ * scaler whose scale does not move keeps its own. Of a parameter that is frozen here (MP_PARAM_FROZEN) the weight is read, and
+ * states that the checkpoint has of it are not: a model that was trained is tuned. Blocks.
  * @param[in]     checkpoint  the object
  * @param[in]     path        a checkpoint, or a directory of them: then the newest whose manifest is intact
  * @param[in]     flags       MP_LOAD_VERIFY_ALL, MP_LOAD_OTHER_RECIPE, MP_LOAD_CONVERT
@@ -250,8 +252,8 @@ MP_API mp_status mp_checkpoint_describe(const char* path, char* buffer, size_t c
 
 /* ---- Everything else: weights for other programs */
 
-/** Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes with
- * a scale that scale under its name and "_param_scale_inv". Blocks.
+/** Writes the optimizer's parameters alone as one ordinary safetensors file, each under its name, and for one of codes the
+ * scales under its name and "_param_scale_inv", and NVFP4's amax under "_param_amax". Codes of fp4 are bytes of two. Blocks.
  * @param[in] checkpoint  the object
  * @param[in] file        must not exist, nor a link of that name
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a parameter has the

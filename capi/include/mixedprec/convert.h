@@ -83,9 +83,9 @@ typedef struct mp_quantize_args {
     uint64_t step;        /* stochastic rounding: which step this is, below 2^48 */
     int64_t
         first_element; /* stochastic rounding: where source's element 0 lies in the whole tensor */
-    /* One element in the device's memory that stands for source's amax where the one scale of MP_SCALING_TENSOR is chosen;
-     * elements beyond it saturate. Its sign is ignored. It lies in no other argument of the
-     * call. NULL: the amax is found, in a pass of its own. */
+    /* One element in the device's memory that stands for source's amax where the one scale of MP_SCALING_TENSOR is chosen, or
+     * what the scales of MP_SCALING_NVFP4 are relative to; elements beyond it saturate. Its sign is ignored. It lies in no other
+     * argument of the call. NULL: the amax is found, in a pass of its own. */
     float* amax_pointer;
 } mp_quantize_args;
 

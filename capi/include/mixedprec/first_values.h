@@ -4,7 +4,8 @@
  * whole model: parameters are added without memory, cut by mp_optimizer_shard, and get their values here.
  *
  * Values are exact, in fp32: a weight is their rounding, and what that loses goes into the parameter's master weight,
- * remainder or compensation. Moments and counts stay. All must be finite. The bits do not depend on ranks, stages and plans.
+ * remainder or compensation. A frozen one in codes is what mp_tensor_quantize makes of the whole; that may lose more, and nothing
+ * keeps it. Moments and counts stay. All must be finite. The bits do not depend on ranks, stages and plans.
  *
  * Where ranks share the optimizer these calls are collective, come after mp_optimizer_shard and between steps, and name the
  * same parameters in the same order. In stage 3 they leave no parameter gathered. A call that fails in between leaves the

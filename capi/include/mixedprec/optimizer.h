@@ -76,8 +76,9 @@ typedef struct mp_param_group_desc {
  * (a layer norm under tensor parallelism): here it is only checked to be finite. Exactly one of them adds it without the flag. */
 #define MP_PARAM_NORM_ELSEWHERE 1u
 /* The parameter is not trained until mp_optimizer_set_frozen (param_changes.h) says so: no gradient, no states, no decay, no part
- * in the norm. It is fp32, fp16, bf16, or codes with one scale. Ranks hold it whole and never send it; in stage 3 each has its
- * slice, and all of it between gather and release. Checkpoints have it. Takes neither grad nor init_fp32. */
+ * in the norm. It is fp32, fp16, bf16, or codes with scales of any kind (mp_tensor_create_quantized). Ranks hold it whole and
+ * never send it. In stage 3 each has its slice, of whole rows of blocks, with their scales; and all of it between gather and
+ * release. Checkpoints have it. Takes neither grad nor init_fp32. */
 #define MP_PARAM_FROZEN 2u
 
 typedef struct mp_param_desc {
