@@ -186,9 +186,8 @@ Loaded Checkpointer::load(const std::string& path, const LoadFlags& flags, Conve
         worker_.join(); // its result is still there for wait()
     }
     refuse_if_empty();
-    const Conversions what = flags.convert
-                                 ? together(*ranks_, [&] { return conversions(path); })[0]
-                                 : Conversions::none;
+    const Conversions what =
+        flags.convert ? together(*ranks_, [&] { return conversions(path); })[0] : Conversions::none;
     Loaded loaded = what != Conversions::none ? load_converted(path, flags, what, conversion)
                                               : load_all(path, flags);
     log_loaded(loaded);

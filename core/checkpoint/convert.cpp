@@ -42,9 +42,9 @@ const StoredTensor& stored_weight(const Manifest& manifest, const std::string& n
 Format format_of(DType codes, const ScaleGrid& grid) {
     const bool is_mx = grid.dtype == DType::e8m0;
     const numerics::ScaleRule rule = grid.dtype == DType::fp8_e4m3 ? numerics::ScaleRule::nvfp4
-                                     : is_mx             ? numerics::ScaleRule::mx_rceil
-                                     : grid.is_one()     ? numerics::ScaleRule::msamp
-                                                         : numerics::ScaleRule::current;
+                                     : is_mx                       ? numerics::ScaleRule::mx_rceil
+                                     : grid.is_one()               ? numerics::ScaleRule::msamp
+                                                                   : numerics::ScaleRule::current;
     return {codes, grid, numerics::scale_policy(rule, codes)};
 }
 
@@ -94,8 +94,7 @@ FormatId format_in_file(const Manifest& manifest, const std::string& name, const
     return stored != nullptr ? stored->format : FormatId::none;
 }
 
-bool has_states(const Manifest& manifest, const std::string& name,
-                const numerics::RuleInfo& rule) {
+bool has_states(const Manifest& manifest, const std::string& name, const numerics::RuleInfo& rule) {
     return std::any_of(rule.states, rule.states + rule.state_count, [&](numerics::StateId state) {
         return manifest.find(name, state_spec(state).name) != nullptr;
     });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading a checkpoint of another recipe, or of other types of weights, or of what was frozen: through states of the saved recipe and fp32, and what that loses.
+// Loading a checkpoint of another recipe, or of other types of weights, or of what was frozen: through states of the saved
+// recipe and fp32, and what that loses.
 #pragma once
 
 #include <memory>
@@ -45,7 +46,8 @@ struct LooseStates {
 bool has_new_states(const Manifest& manifest, const optim::Parameters& parameters, int32_t index);
 bool has_other_weight(const Manifest& manifest, const optim::Parameters& parameters, int32_t index);
 
-// Each rank converts the elements that it owns; what is kept here as there it takes as it is. In three steps: a load writes the saved states beside the live ones;
+// Each rank converts the elements that it owns; what is kept here as there it takes as it is. In three steps: a load writes the
+// saved states beside the live ones;
 // from there the numbers go through fp32 into new states of this optimizer's types, with new scales; and where every
 // rank has come so far, those take the live ones' place. Only the last step changes anything, and it cannot fail.
 class Converter {

@@ -23,8 +23,9 @@ bool is_same_recipe(const std::string& saved, const std::string& here);
 struct LoadOptions {
     std::string path; // of one checkpoint, or of a directory of them: then the newest intact one
     bool verify_all = false; // check all chunks of all files, not only those that are read
-    const Catalog* others = nullptr; // of a conversion: what another load of the same checkpoint takes
-    bool leaves_scales = false;      // there may be layers' scales that nobody takes
+    const Catalog* others =
+        nullptr;                // of a conversion: what another load of the same checkpoint takes
+    bool leaves_scales = false; // there may be layers' scales that nobody takes
     bool other_recipe =
         false;         // the recipe's text may differ, as long as the formats of tensors do not
     Progress progress; // of this rank's bytes

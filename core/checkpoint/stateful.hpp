@@ -41,8 +41,11 @@ class Stateful {
         return nullptr;
     }
     // Whether under one and the same recipe it needs that, too.
-    [[nodiscard]] virtual bool is_kept_otherwise(const Manifest& /*manifest*/) const { return false; }
-    // Whether this is loaded as ever where the recipe is another; the states of layers and scalers belong to a recipe, and begin anew.
+    [[nodiscard]] virtual bool is_kept_otherwise(const Manifest& /*manifest*/) const {
+        return false;
+    }
+    // Whether this is loaded as ever where the recipe is another; the states of layers and scalers belong to a recipe, and
+    // begin anew.
     [[nodiscard]] virtual bool survives_conversion() const noexcept { return false; }
 };
 

@@ -72,6 +72,9 @@ class Model {
             mp_tensor* const param = params_[static_cast<std::size_t>(p)];
             const bool is_codes = name_is("fp8_gather") && (p == kFirst || p == kSecond);
             collected.add(name, is_codes && c_[kGather] == 0 ? codes_of(param) : bytes_of(param));
+            if (is_coded(p)) {
+                collected.add(name + "'s scales", bytes_of(scales_of(param)));
+            }
             int64_t start = 0;
             int64_t count = 1;
             if (c_[kStage] > 0) {
@@ -114,6 +117,15 @@ class Model {
         is_frozen_ = c_[kFrozen] == kFrozenLater;
         check(mp_optimizer_set_frozen(optimizer_, queue_, &kOne, 1, is_frozen_ ? 1 : 0));
     }
+    // Its numbers, whatever it is kept as.
+    [[nodiscard]] std::vector<float> embedding() const {
+        if (c_[kFrozen] < kFrozenInCodes) {
+            return values_of(context_, params_[kEmbedding]);
+        }
+        const Tensor wide = make_tensor(context_, MP_DTYPE_FP32, shape_of(kEmbedding));
+        check(mp_tensor_dequantize(params_[kEmbedding], nullptr, wide));
+        return values_of(context_, wide);
+    }
     Tensor grad(int32_t p) {
         mp_tensor* tensor = nullptr;
         check(mp_optimizer_get_state(optimizer_, p, "grad", &tensor));
@@ -128,7 +140,7 @@ class Model {
 
     Configuration c_;
     bool is_frozen_ =
-        c_[kFrozen] == kFrozenAlways || c_[kFrozen] == kFrozenAtFirst; // the embedding
+        c_[kFrozen] != kNotFrozen && c_[kFrozen] != kFrozenLater; // the embedding
     mp_comm* comm_;
     uint64_t seed_;
     Context context_;
@@ -190,10 +202,28 @@ class Model {
         return c_[kDeferred] != 0 && !(is_matrix(p) && (is_scaled(c_) || c_[kGather] != 0));
     }
 
+    // A frozen embedding in blocks.
+    [[nodiscard]] bool is_coded(int32_t p) const { return p == kEmbedding && c_[kFrozen] >= kFrozenInCodes; }
+    Tensor make_coded(int32_t p, const std::vector<float>& values) {
+        const FrozenCodes& codes = kFrozenCodes[c_[kFrozen] - kFrozenInCodes];
+        mp_quant_desc quant = MP_QUANT_DESC_INIT;
+        quant.scaling = codes.scaling;
+        Tensor made = make_quantized(context_, codes.dtype, shape_of(p), &quant,
+                                     is_deferred(p) ? MP_TENSOR_DEFERRED : 0U);
+        if (!is_deferred(p)) {
+            const Tensor exact = make_tensor(context_, MP_DTYPE_FP32, shape_of(p), values);
+            check(mp_tensor_quantize(exact, nullptr, made, nullptr, nullptr, nullptr));
+        }
+        return made;
+    }
+
     // Matrices as the recipe wants them; vectors and the embedding too, where that is without scales; the scale in fp32.
     Tensor make_param(int32_t p, const std::vector<float>& values) {
         const std::vector<int64_t> shape = shape_of(p);
         const bool is_fp32 = p == kScale || (is_scaled(c_) && !is_matrix(p));
+        if (is_coded(p)) {
+            return make_coded(p, values);
+        }
         if (is_deferred(p)) {
             return make_deferred(context_, is_fp32 ? MP_DTYPE_FP32 : weight_dtype(recipe_), shape);
         }

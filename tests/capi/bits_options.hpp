@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "mixedprec.h"
+
 namespace mp_test::bits {
 
 enum Option : std::size_t {
@@ -44,8 +46,16 @@ enum Option : std::size_t {
 // Values of kTransport, kGroups, kFrozen and kInputs, by their place in the table below.
 enum Transport { kNone, kSelf, kThreadRanks, kCallbacks };
 enum Groups { kOneCopy, kTwoCopies, kManyCopies, kNodes };
-enum Frozen { kNotFrozen, kFrozenAlways, kFrozenAtFirst, kFrozenLater };
+enum Frozen { kNotFrozen, kFrozenAlways, kFrozenAtFirst, kFrozenLater, kFrozenInCodes };
 enum Inputs { kInTheLayer, kSaved, kRecomputed, kLent };
+// Of kFrozen from kFrozenInCodes on.
+struct FrozenCodes {
+    int32_t dtype, scaling;
+};
+inline constexpr FrozenCodes kFrozenCodes[] = {{MP_DTYPE_FP8_E4M3, MP_SCALING_BLOCK_1X128},
+                                               {MP_DTYPE_FP8_E5M2, MP_SCALING_BLOCK_128X128},
+                                               {MP_DTYPE_FP4_E2M1, MP_SCALING_MX_1X32},
+                                               {MP_DTYPE_FP4_E2M1, MP_SCALING_NVFP4}};
 
 struct OptionInfo {
     const char* name;
@@ -81,7 +91,10 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"workspace", {"the library's", "the caller's"}},
         {"weights", {"rounded each time", "cached"}},
         {"end of layers' step", {"a call", "the optimizer's"}},
-        {"frozen", {"nothing", "the embedding", "the embedding, at first", "the embedding, later"}},
+        {"frozen",
+         {"nothing", "the embedding", "the embedding, at first", "the embedding, later",
+          "the embedding, fp8 in 1x128", "the embedding, fp8 in 128x128", "the embedding, mxfp4",
+          "the embedding, nvfp4"}}, // the last four: kFrozenCodes
         {"first values", {"whole", "deferred", "deferred, from one rank"}},
         {"rules", {"none", "a matrix with its first moments in fp32"}},
         {"without gradients", {"nothing", "some in two steps"}},

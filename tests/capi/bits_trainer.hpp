@@ -44,7 +44,7 @@ class Trainer : public Model {
             if (step == first + 1 && are_floats_late) {
                 set_floats();
             }
-            if (step == kSaveAfter && c_[kFrozen] >= kFrozenAtFirst) {
+            if (step == kSaveAfter && (c_[kFrozen] == kFrozenAtFirst || c_[kFrozen] == kFrozenLater)) {
                 change_frozen();
             }
             if (comm_ != nullptr) {
@@ -258,7 +258,7 @@ class Trainer : public Model {
 
     void backward(int32_t step, Collected& collected) {
         check(mp_scaler_get_scale(scaler_, queue_, &loss_scale_));
-        embedding_ = values_of(context_, params_[kEmbedding]);
+        embedding_ = embedding();
         scale_ = values_of(context_, params_[kScale]);
         const bool together = c_[kInFlight] != 0;
         micros_.resize(together ? static_cast<std::size_t>(end_slot_ - first_slot_) : 1);

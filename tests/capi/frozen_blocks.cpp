@@ -234,3 +234,45 @@ TEST(FrozenBlocks, AFailureStopsAllRanks) {
         }
     }
 }
+
+// Memory that one rank does not get: it says so, the others hear of it, and the same call succeeds afterwards.
+TEST(FrozenBlocks, ARankWithoutMemoryStopsAll) {
+    const FrozenFormat format = {"nvfp4", MP_DTYPE_FP4_E2M1, MP_SCALING_NVFP4, 0, {300, 200}};
+    const FrozenModel alone(format, nullptr, 0);
+    MP_OK(init(alone));
+    const auto wanted = alone.weights();
+    for (const bool in_shard : {true, false}) {
+        bool has_failed = true;
+        for (int64_t allocation = 0; has_failed; ++allocation) {
+            SCOPED_TRACE(allocation);
+            has_failed = false;
+            run_ranks(3, [&](mp_comm* comm, int32_t rank) {
+                Counter counter;
+                const FrozenModel model(format, comm, 3, MP_SHARD_FLAT, true, &counter);
+                const auto call = [&](bool with_all) {
+                    counter.left = rank == 1 && !with_all ? allocation : INT64_MAX;
+                    const mp_status status =
+                        in_shard ? mp_optimizer_shard(model.optimizer, nullptr) : init(model);
+                    counter.left = INT64_MAX;
+                    return status;
+                };
+                if (!in_shard) {
+                    model.shard();
+                }
+                const mp_status status = call(false);
+                if (rank == 1 && status == MP_STATUS_OUT_OF_MEMORY) {
+                    has_failed = true;
+                } else if (status != MP_STATUS_OK) {
+                    EXPECT_NE(rank, 1) << mp_last_error_message();
+                }
+                if (status == MP_STATUS_OK || !in_shard) { // after a failed cut ranks are apart
+                    MP_OK(in_shard ? init(model) : call(true));
+                    EXPECT_EQ(model.weights(), wanted);
+                } else {
+                    EXPECT_LT(mp_optimizer_step(model.optimizer, nullptr, nullptr), 0);
+                }
+            });
+            ASSERT_LT(allocation, 200);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of frozen weights in any format: on other ranks and in other stages to the bit; into another format; and of what was
-// trained and is frozen now, or the other way round.
+// Checkpoints of frozen weights in any format: on other ranks and in other stages to the bit; into another format; and of what
+// was trained and is frozen now, or the other way round.
+#include "by_tool.hpp"
 #include "frozen_blocks.hpp"
 #include "training.hpp"
 
@@ -110,8 +111,7 @@ class Tuning {
     [[nodiscard]] std::vector<float> exact(int32_t p, const char* state) const {
         const Tensor values =
             make_tensor(context_, MP_DTYPE_FP32, {p == 0 ? kRows * kColumns : 20000});
-        EXPECT_TRUE(
-            succeeded(mp_optimizer_read_state(optimizer_, nullptr, p, state, values)));
+        EXPECT_TRUE(succeeded(mp_optimizer_read_state(optimizer_, nullptr, p, state, values)));
         return values_of(context_, values);
     }
     void set_base(const std::vector<float>& values) const {
@@ -122,8 +122,8 @@ class Tuning {
             return MP_STATUS_OK;
         };
         std::vector<float> all = values;
-        EXPECT_TRUE(succeeded(mp_optimizer_fill_params(optimizer_, nullptr, kFrozenBoth, 1, fill,
-                                                       &all, -1)));
+        EXPECT_TRUE(succeeded(
+            mp_optimizer_fill_params(optimizer_, nullptr, kFrozenBoth, 1, fill, &all, -1)));
     }
 
   private:
@@ -202,11 +202,18 @@ TEST(FrozenCheckpoints, LoadOnOtherRanks) {
             EXPECT_EQ(unshared.weights(), wanted);
             MP_OK(mp_checkpoint_verify(folder.c_str(), -1, nullptr, nullptr));
             ++number;
+            const Folder again("mp_frozen_again");
+            if (by_tool("reshard " + folder.path.string() + " " + again.path.string() +
+                        " --ranks 3")) {
+                const FrozenModel model(format, nullptr, 0);
+                MP_OK(mp_checkpoint_load(model.checkpoint(nullptr), again.c_str(), 0, nullptr));
+                EXPECT_EQ(model.weights(), wanted) << "resharded by the command";
+            }
         }
     }
 }
 
-// Tuning begins with a model that was trained: its weights are what the next step needs, and the states of what is frozen are not.
+// Tuning begins with a model that was trained: its weights are what the next step needs; states of what is frozen are not.
 TEST(FrozenCheckpoints, WhatWasTrainedLoadsAsFrozen) {
     const Folder folder("mp_frozen_tuning");
     const Tuning trained(kTrainedBase, nullptr, 0);
@@ -277,7 +284,8 @@ TEST(FrozenCheckpoints, WhatWasFrozenLoadsAsTrained) {
         EXPECT_EQ(alone.exact(0, "fp32_param"), frozen.base());
         EXPECT_EQ(alone.exact(0, "exp_avg"), std::vector<float>(kRows * kColumns));
         EXPECT_EQ(alone.exact(1, "exp_avg"), frozen.exact(1, "exp_avg"));
-        const Tuning added(kTrainedBase, nullptr, 0); // with the same weights, and its own first step before it
+        const Tuning added(kTrainedBase, nullptr,
+                           0); // with the same weights, and its own first step before it
         added.set_base(frozen.base());
         added.steps(1);
         alone.steps(1);

@@ -2,6 +2,7 @@
 // State that a program sets is the state it gets back: every setter with every other, saved, loaded in either order of calls,
 // resharded by ranks and by `mixedprec reshard`, and compared to the bit with the run that did not stop.
 #include "kept_state.hpp"
+#include "by_tool.hpp"
 #include "optimizers.hpp"
 
 #include <algorithm>
@@ -29,17 +30,6 @@ void by_ranks(const Choice& choice, const std::string& from, const std::string& 
     for (std::thread& thread : threads) {
         thread.join();
     }
-}
-
-// False where this build has no tool.
-bool by_tool(const std::string& arguments) {
-    const char* tool = std::getenv("MP_TEST_COMMAND");
-    if (tool == nullptr) {
-        return false;
-    }
-    EXPECT_EQ(std::system((std::string(tool) + " " + arguments + " > /dev/null").c_str()), 0)
-        << arguments;
-    return true;
 }
 
 // The path of what the run is loaded from.

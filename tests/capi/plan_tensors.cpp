@@ -199,20 +199,6 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     tensors[1].flags = 64;
     MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "tensors.flags");
     tensors[1].flags = 0;
-    tensors[1].scaling = 10;
-    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "scaling is 10");
-    tensors[1].scaling = MP_SCALING_MX_1X32;
-    MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "int8");
-    tensors[1].weight_dtype = MP_DTYPE_FP8_E4M3;
-    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "MP_PARAM_FROZEN");
-    tensors[1].flags = MP_PARAM_FROZEN;
-    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "5 elements has 0 columns");
-    tensors[1].columns = 3;
-    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "must divide");
-    tensors[1].columns = 5;
-    MP_OK(plan());
-    tensors[1].flags = 0;
-    tensors[1].scaling = 0;
     tensors[1].weight_dtype = MP_DTYPE_FP32;
     tensors[1].state_formats[0] = "bf17";
     EXPECT_LT(plan(), 0);
@@ -234,4 +220,30 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
              MP_STATUS_INVALID_ARGUMENT, "rank is 2");
     MP_FAILS(mp_recipe_plan_tensors(recipe, nullptr, tensors, 2, nullptr, -2, 2, &report, nullptr),
              MP_STATUS_INVALID_ARGUMENT, "rank is -2");
+}
+
+// Scales of blocks are for what is frozen, and lie on a matrix.
+TEST(PlanTensors, RefuseBlocksOfWhatHasNone) {
+    const Context context = make_context(1);
+    const Recipe recipe = make_recipe(context, "bf16_mixed");
+    mp_memory_report report = MP_MEMORY_REPORT_INIT;
+    mp_planned_tensor tensor = MP_PLANNED_TENSOR_INIT;
+    const auto plan = [&] {
+        return mp_recipe_plan_tensors(recipe, nullptr, &tensor, 1, nullptr, 0, 2, &report, nullptr);
+    };
+    tensor.count = 15;
+    tensor.weight_dtype = MP_DTYPE_INT8;
+    tensor.scaling = 10;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "scaling is 10");
+    tensor.scaling = MP_SCALING_MX_1X32;
+    MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "int8");
+    tensor.weight_dtype = MP_DTYPE_FP8_E4M3;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "MP_PARAM_FROZEN");
+    tensor.flags = MP_PARAM_FROZEN;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "15 elements has 0 columns");
+    tensor.columns = 4;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "must divide");
+    tensor.columns = 5;
+    MP_OK(plan());
+    EXPECT_EQ(report.weight_bytes, 15 + 3);
 }

@@ -126,12 +126,12 @@ TEST_F(QuantArgs, ASliceOfNvfp4HasTheBitsOfTheWholeUnderItsAmax) {
     MP_OK(mp_tensor_quantize(slice, nullptr, part, nullptr, &args, nullptr));
     EXPECT_EQ(bytes_of(amax_of(part)), bytes_of(amax_of(whole)));
     const auto codes = bytes_of(whole), scales = bytes_of(scales_of(whole));
-    EXPECT_EQ(bytes_of(part), std::vector<unsigned char>(
-                                  codes.begin() + kFirst * kColumns / 2, codes.end()));
+    EXPECT_EQ(bytes_of(part),
+              std::vector<unsigned char>(codes.begin() + kFirst * kColumns / 2, codes.end()));
     const auto part_scales = bytes_of(scales_of(part));
-    EXPECT_EQ(part_scales, std::vector<unsigned char>(
-                               scales.end() - static_cast<std::ptrdiff_t>(part_scales.size()),
-                               scales.end()));
+    EXPECT_EQ(part_scales,
+              std::vector<unsigned char>(
+                  scales.end() - static_cast<std::ptrdiff_t>(part_scales.size()), scales.end()));
 }
 
 TEST_F(QuantArgs, AGivenAmaxStandsForTheTensors) {

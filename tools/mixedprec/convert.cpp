@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "checkpoint_files.hpp"
+#include "frozen_weight.hpp"
 #include "group_formats.hpp"
 #include "program.hpp"
 #include "table.hpp"
@@ -80,7 +81,7 @@ class Training {
         add_groups(manifest);
         checkpoint_.add(optimizer_);
         for (const Json& tensor : manifest.json.at("tensors")) {
-            add(tensor);
+            add(tensor, manifest);
         }
         if (scalars_.has("scaler.scale")) {
             scaler_ = mixedprec::Scaler::create(context_, recipe_);
@@ -167,19 +168,7 @@ class Training {
         optimizer_.add_group(group);
     }
 
-    // What has no states is frozen, and stays in its type.
-    [[nodiscard]] mixedprec::Tensor frozen(const std::string& name, const std::string& type,
-                                           const std::vector<int64_t>& shape) const {
-        for (const int32_t dtype : {MP_DTYPE_FP32, MP_DTYPE_FP16, MP_DTYPE_BF16}) {
-            if (type == mp_dtype_name(dtype)) {
-                return mixedprec::Tensor::create(context_, dtype, shape);
-            }
-        }
-        throw Failure(join("'", name, "' is frozen, in ", type,
-                           ", which this command does not read; load it where it was made"));
-    }
-
-    void add(const Json& tensor) {
+    void add(const Json& tensor, const Manifest& manifest) {
         const std::string name = tensor.at("name"), state = tensor.at("state"),
                           type = tensor.at("format");
         const auto shape = tensor.at("shape").get<std::vector<int64_t>>();
@@ -188,9 +177,11 @@ class Training {
                 type == "fp32" && saved_recipe_.get_string(MP_RECIPE_WEIGHT_DTYPE) != "fp32";
             mixedprec::ParamOptions options;
             options.group = group_of(name);
+            // What has no states is frozen.
             options.flags = trained_.count(name) == 0 ? MP_PARAM_FROZEN : 0U;
             optimizer_.add_param(name,
-                                 options.flags != 0 ? frozen(name, type, shape)
+                                 options.flags != 0
+                                     ? frozen_weight(context_, manifest, name, type, shape)
                                  : kept ? mixedprec::Tensor::create(context_, MP_DTYPE_FP32, shape)
                                  : gathers_codes_ && shape.size() == 2 // in the file they are none
                                      ? recipe_.weight_codes(context_, shape)

@@ -31,7 +31,7 @@ bool is_state_of_a_parameter(std::string state) {
     if (state.size() > kScales.size() && state.ends_with(kScales)) {
         state.resize(state.size() - kScales.size());
     }
-    for (const char* own : {"param", "compensation", "master"}) {
+    for (const char* own : {"param", "param_amax", "compensation", "master"}) {
         if (state == own) {
             return true;
         }

@@ -5,8 +5,8 @@
 
 #include "convert.h"
 
-/* mp_tensor_desc.flags, of mp_tensor_create and mp_tensor_create_quantized alone. Type and shape without memory: a parameter's. The
- * optimizer that it is added to gives it memory, of zeros; in stage 3 (sharding.h) as any other of that stage, of this rank's
+/* mp_tensor_desc.flags, of mp_tensor_create and mp_tensor_create_quantized alone. Type and shape without memory: a parameter's.
+ * The optimizer that it is added to gives it memory, of zeros; in stage 3 (sharding.h) as any other of that stage, of this rank's
  * slice alone between uses, and of the scales that belong to it. first_values.h gives it values. */
 #define MP_TENSOR_DEFERRED 1u
 
