@@ -156,7 +156,7 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
     const Device& device = weight_.tensor().device();
     const int64_t rows = rows_of(dy, options_.out_features, device, "dy", true);
     if (dx != nullptr) {
-        weight_.tensor().require_memory("linear: weight");
+        weight_.require_memory(GemmRole::dgrad);
         check_rows(dy, "dy", rows, *dx, "dx", rows_of(*dx, options_.in_features, device, "dx"));
         (void)products_.plan(GemmRole::dgrad, rows, dx->dtype(), false);
     }

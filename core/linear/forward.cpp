@@ -28,8 +28,8 @@ void count_unrounded_operands(Stream& stream, const Tensor& x, const WeightOpera
 }
 
 // Both may be deferred, or sharded and not gathered.
-void require_memory(const Tensor& weight, const Tensor* bias) {
-    weight.require_memory("linear: weight");
+void require_memory(const WeightOperand& weight, const Tensor* bias) {
+    weight.require_memory(GemmRole::fprop);
     if (bias != nullptr) {
         bias->require_memory("linear: bias");
     }
@@ -75,7 +75,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     }
     gemm::GemmPlan* product = nullptr;
     if (y != nullptr) {
-        require_memory(weight_.tensor(), bias_.get());
+        require_memory(weight_, bias_.get());
         check_rows(*x, "x", rows, *y, "y", rows_of(*y, options_.out_features, device, "y"));
         product = &products_.plan(GemmRole::fprop, rows, y->dtype(), false);
     }

@@ -35,6 +35,13 @@ const Tensor* WeightOperand::given_codes(GemmRole role) const noexcept {
     return own == nullptr && shares ? codes_[0].get() : own;
 }
 
+void WeightOperand::require_memory(GemmRole role) const {
+    weight_->require_memory("linear: weight");
+    if (const Tensor* const codes = given_codes(role); codes != nullptr) {
+        codes->require_memory("linear: the codes of its weight");
+    }
+}
+
 void WeightOperand::add_to(MemoryRanges& ranges) const {
     ranges.add("the weight", MemoryRanges::Use::read, weight_.get());
     for (const auto& codes : codes_) {
@@ -55,11 +62,14 @@ void WeightOperand::forget() noexcept {
 
 // Those of a weight that was written since, or that has come back in other memory.
 void WeightOperand::forget_old() {
-    if (watches_.empty() || watches_.front().data() != weight_->data()) {
+    const TensorScales* const scales = weight_->scales();
+    const bool has_moved = watches_.empty() || watches_.front().data() != weight_->data() ||
+                           (scales != nullptr && watches_[1].data() != scales->scale_inv->data());
+    if (has_moved) {
         forget();
         std::vector<MemoryWatch> watches;
         watches.emplace_back(weight_->data(), weight_->bytes());
-        if (const TensorScales* scales = weight_->scales(); scales != nullptr) {
+        if (scales != nullptr) {
             watches.emplace_back(scales->scale_inv->data(), scales->scale_inv->bytes());
             watches.emplace_back(scales->amax->data(), scales->amax->bytes());
         }

@@ -44,6 +44,8 @@ class WeightOperand {
     }
     // Those that a product takes, or null.
     [[nodiscard]] const Tensor* given_codes(recipe::GemmRole role) const noexcept;
+    // Throws where what this product reads of the caller's is deferred, or sharded and not gathered.
+    void require_memory(recipe::GemmRole role) const;
     // What any product may read of the caller's.
     void add_to(MemoryRanges& ranges) const;
 
