@@ -46,7 +46,7 @@ class Saved {
         const bool is_here = place_.count > 0 && weight.scale_inv != nullptr;
         SavedTensor scales = part("param_scale_inv", format_id(grid.dtype), weight.scale_inv);
         scales.shape = {grid.rows(rows), grid.columns(columns)};
-        scales.start = is_here && place_.start > 0
+        scales.start = is_here && columns > 0 && place_.start > 0
                            ? grid.index(place_.start / columns, place_.start % columns, columns)
                            : 0;
         scales.count = is_here ? weight.scale_count() : 0;

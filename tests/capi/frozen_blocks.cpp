@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frozen weights in codes with scales of every kind: the bits of an optimizer that nobody shares, on any ranks in any stage,
 // whatever their values came from; and what ranks hold and send of them.
+#include <cmath>
+
 #include "frozen_blocks.hpp"
 #include "model_parts.hpp"
 #include "training.hpp"
