@@ -110,9 +110,8 @@ void Relayout::set_frozen(int32_t index, const recipe::Recipe& recipe, bool is_f
     switched_.push_back(index);
     Parameter& p = at(index);
     const Shape& shape = p.param->shape();
-    p.layout =
-        make_layout(recipe, layout_tensor(*p.param, p.layout.formats.rule, is_frozen),
-                    parameters_.options_);
+    p.layout = make_layout(recipe, layout_tensor(*p.param, p.layout.formats.rule, is_frozen),
+                           parameters_.options_);
     p.states.reset();
     p.host_weight = nullptr;
     p.grad = make_state(parameters_.context_, stream_, p.layout.grad.format, shape);
@@ -170,11 +169,12 @@ void Relayout::find_moves(const shard::ShardPlan& next) {
             continue;
         }
         if (has_blocks(p.param->format().grid)) {
-            fail(Code::unsupported,
-                 "optimizer: '%s' is codes with scales of blocks, slices of which would go to other "
-                 "ranks; add and freeze parameters before mp_optimizer_shard, or shard by "
-                 "MP_SHARD_PER_PARAMETER, where it stays",
-                 p.name.c_str());
+            fail(
+                Code::unsupported,
+                "optimizer: '%s' is codes with scales of blocks, slices of which would go to other "
+                "ranks; add and freeze parameters before mp_optimizer_shard, or shard by "
+                "MP_SHARD_PER_PARAMETER, where it stays",
+                p.name.c_str());
         }
         moves_of_.push_back(i);
         moves_.push_back({from, next.slices_of(i), arrays_of(i), {}});

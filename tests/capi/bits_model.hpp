@@ -139,8 +139,7 @@ class Model {
     }
 
     Configuration c_;
-    bool is_frozen_ =
-        c_[kFrozen] != kNotFrozen && c_[kFrozen] != kFrozenLater; // the embedding
+    bool is_frozen_ = c_[kFrozen] != kNotFrozen && c_[kFrozen] != kFrozenLater; // the embedding
     mp_comm* comm_;
     uint64_t seed_;
     Context context_;
@@ -203,7 +202,9 @@ class Model {
     }
 
     // A frozen embedding in blocks.
-    [[nodiscard]] bool is_coded(int32_t p) const { return p == kEmbedding && c_[kFrozen] >= kFrozenInCodes; }
+    [[nodiscard]] bool is_coded(int32_t p) const {
+        return p == kEmbedding && c_[kFrozen] >= kFrozenInCodes;
+    }
     Tensor make_coded(int32_t p, const std::vector<float>& values) {
         const FrozenCodes& codes = kFrozenCodes[c_[kFrozen] - kFrozenInCodes];
         mp_quant_desc quant = MP_QUANT_DESC_INIT;

@@ -44,7 +44,8 @@ class Trainer : public Model {
             if (step == first + 1 && are_floats_late) {
                 set_floats();
             }
-            if (step == kSaveAfter && (c_[kFrozen] == kFrozenAtFirst || c_[kFrozen] == kFrozenLater)) {
+            if (step == kSaveAfter &&
+                (c_[kFrozen] == kFrozenAtFirst || c_[kFrozen] == kFrozenLater)) {
                 change_frozen();
             }
             if (comm_ != nullptr) {

@@ -80,7 +80,7 @@ TEST_F(Nccl, DeviceMemoryIsNotStagedAndItsStreamComesFirst) {
 }
 
 TEST_F(Nccl, AQueueFollowsOnceNcclHasTheKernel) {
-    script().busy_polls = 3;
+    script().busy_polls = 30;
     device_->polls_until_reached = 1000000;
     auto comm = make(0, 2);
     std::array<float, 2> values{};
