@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Followed: what work of a stream has been put behind by the device's own order, and what may never come: other ranks, say. Whoever
-// waits for the stream, or for its whole device as memory that is given back does, waits for that first.
+// Followed: what work of a stream has been put behind by the device's own order, and what may never come: other ranks, say.
+// Whoever waits for the stream, or for its whole device as memory that is given back does, waits for that first.
 #pragma once
 
 #include <memory>

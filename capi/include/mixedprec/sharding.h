@@ -36,12 +36,10 @@
  * alone, computes with what was gathered. Parameters of one dimension (norms, biases) are gathered as they are kept. Embeddings
  * are matrices, and rounded: set the key to the weights' type where they must not be.
  *
- * Over NCCL the device orders what ranks send each other. Calls enqueue it, and what the queue takes from then on comes after it;
- * the host waits for the step's agreement alone, by its deadline. Exceptions, for which the host waits: order EXACT, and scales
- * that ranks share (fp8 sums, fp8 weights, delayed scaling). A rank that is lost later is said by whichever call waits next,
- * mp_queue_sync among them. A call that takes another queue than the last one waits for that; all ranks change it at the same
- * call. On an accelerator, over any transport, gradients of stage 2 and weights of stage 3 come and go in the order of the queue
- * that the call takes: work of other queues on them comes between by an mp_event. */
+ * Over NCCL the device orders what ranks send each other. The calls enqueue it, and the host waits for the step's agreement
+ * alone; docs/sharding.md has the exceptions. A rank that is lost later is said by whichever call waits next (mp_queue_sync).
+ * All ranks change the queue at the same call, which waits for the last one. On an accelerator gradients of stage 2 and weights
+ * of stage 3 come and go in the order of the call's queue: other queues' work on them comes between by an mp_event. */
 #ifndef MIXEDPREC_SHARDING_H
 #define MIXEDPREC_SHARDING_H
 
