@@ -38,48 +38,6 @@ const StoredTensor& stored_weight(const Manifest& manifest, const std::string& n
     return *stored;
 }
 
-// Of these codes, with the usual rule of the grid: what is in a file is only read.
-Format format_of(DType codes, const ScaleGrid& grid) {
-    const bool is_mx = grid.dtype == DType::e8m0;
-    const numerics::ScaleRule rule = grid.dtype == DType::fp8_e4m3 ? numerics::ScaleRule::nvfp4
-                                     : is_mx                       ? numerics::ScaleRule::mx_rceil
-                                     : grid.is_one()               ? numerics::ScaleRule::msamp
-                                                                   : numerics::ScaleRule::current;
-    return {codes, grid, numerics::scale_policy(rule, codes)};
-}
-
-// The scales' type and shape say how they lie; where two grids agree in both, their scales mean the same, and it is the one
-// that there is here.
-WeightFormat weight_in_file(const Manifest& manifest, const std::string& name,
-                            const StoredTensor& weight, const ScaleGrid& here) {
-    const DType codes = dtype_of(weight.format);
-    if (is_scaled(weight.format)) {
-        return {weight.format, format_of(codes, kTensorScale)};
-    }
-    const StoredTensor* scales = manifest.find(name, "param_scale_inv");
-    if (scales == nullptr && (format_roles(weight.format) & kForParam) != 0) {
-        return {weight.format, {codes, {}, {}}};
-    }
-    if (scales == nullptr || coding_of(weight.format) != Coding::plain) {
-        fail(Code::corrupt_data, "checkpoint: the weight '%s' is %s without scales", name.c_str(),
-             format_name(weight.format));
-    }
-    const int64_t columns = weight.shape.empty() ? 1 : weight.shape.back();
-    const int64_t rows = columns == 0 ? 0 : weight.count() / columns;
-    for (const ScaleGrid& grid :
-         {here, kRowScales, kColumnScales, kRowBlockScales, kColumnBlockScales, kSquareBlockScales,
-          kMxRowScales, kMxColumnScales, kNvfp4Scales}) {
-        if (has_blocks(grid) && scales->format == format_id(grid.dtype) &&
-            scales->shape == std::vector<int64_t>{grid.rows(rows), grid.columns(columns)}) {
-            Format format = format_of(codes, grid);
-            check_format(format, "checkpoint");
-            return {weight.format, format};
-        }
-    }
-    fail(Code::corrupt_data, "checkpoint: the scales of '%s' lie in no grid that is known",
-         name.c_str());
-}
-
 WeightFormat weight_here(const optim::StatesPlace& place) {
     return {place.weight, place.param.format};
 }
@@ -110,6 +68,22 @@ std::vector<float> read(Stream& stream, const LooseStates& from, const char* sta
 }
 
 constexpr const char* kWeight = "fp32_param";
+
+// Of the elements of `live`, of which the file may have given more.
+std::vector<float> read_weight(Stream& stream, const LooseStates& from,
+                               const optim::StatesPlace& live, const Tensor& values,
+                               const std::string& owner) {
+    if (from.place.count == live.count) {
+        return read(stream, from, kWeight, values, owner);
+    }
+    const Tensor cover(values.context(), stream, DType::fp32, Shape{{from.place.count}, 1});
+    const std::vector<float> all = read(stream, from, kWeight, cover, owner);
+    const auto first = static_cast<std::ptrdiff_t>(live.start - from.place.start);
+    std::vector<float> numbers(all.begin() + first, all.begin() + first + live.count);
+    stream.copy(values.data(), numbers.data(), values.bytes(), CopyKind::host_to_device);
+    stream.sync();
+    return numbers;
+}
 
 // `amax`: the bits of that of the whole weight where its scales depend on it, else null.
 void write_frozen(Stream& stream, const LooseStates& to, const TensorRef& exact,
@@ -176,10 +150,6 @@ struct Converter::Losses {
     }
 };
 
-bool WeightFormat::operator==(const WeightFormat& other) const noexcept {
-    return id == other.id && format.dtype == other.format.dtype && format.grid == other.format.grid;
-}
-
 LooseStates::LooseStates(const optim::StatesPlace& like, const WeightFormat& weight,
                          const optim::StateFormats& formats,
                          const std::shared_ptr<Context>& context, Stream& stream)
@@ -240,9 +210,9 @@ Converter::Converter(const Manifest& manifest, const optim::Optimizer& target) :
         if (target.parameters()[i].layout.is_frozen) { // its weight alone, with all bits it had
             std::fill(std::begin(formats.states), std::end(formats.states), FormatId::none);
         }
-        saved_.push_back(std::make_unique<LooseStates>(
-            live, weight_in_file(manifest, name, weight, live.param.format.grid), formats,
-            target.context(), stream_of(i)));
+        const WeightFormat in_file = weight_in_file(manifest, name, weight, live.param.format.grid);
+        saved_.push_back(std::make_unique<LooseStates>(cover_of(live, in_file.format), in_file,
+                                                       formats, target.context(), stream_of(i)));
     }
 }
 
@@ -330,7 +300,8 @@ void Converter::convert_one(int32_t index, uint32_t amax, Losses& losses) {
     }
     Stream& stream = stream_of(index);
     const WeightFormat weight = weight_here(live);
-    if (WeightFormat{from->place.weight, from->place.param.format} == weight &&
+    if (from->place.count == live.count &&
+        WeightFormat{from->place.weight, from->place.param.format} == weight &&
         is_same(from->states.formats(), live.formats)) {
         plan_copies(stream, from->place, live);
         losses.add_same(live.count, live.formats);
@@ -343,7 +314,9 @@ void Converter::convert_one(int32_t index, uint32_t amax, Losses& losses) {
     const std::string& name = target_.parameters()[index].name;
     const Tensor values(target_.context(), stream, DType::fp32, Shape{{live.count}, 1});
     const auto move = [&](const char* state, Sum& loss, const auto& write) {
-        const std::vector<float> exact = read(stream, *from, state, values, name);
+        const std::vector<float> exact = state == kWeight
+                                             ? read_weight(stream, *from, live, values, name)
+                                             : read(stream, *from, state, values, name);
         write(state);
         loss.add(exact, read(stream, fresh, state, values, name));
     };

@@ -8,6 +8,7 @@
 
 #include "checkpoint/catalog.hpp"
 #include "checkpoint/ranks.hpp"
+#include "checkpoint/weight_in_file.hpp"
 #include "optim/optimizer.hpp"
 
 namespace mp::checkpoint {
@@ -22,13 +23,6 @@ struct Conversion {
     bool happened = false;
     Difference weights; // fp32_param: with master weight, remainder or compensation
     Difference states[numerics::kStateIdCount]; // by StateId
-};
-
-// What a parameter's weight is kept as: with a name of the table where that says all, else as codes of blocks.
-struct WeightFormat {
-    FormatId id = FormatId::none;
-    Format format;
-    bool operator==(const WeightFormat& other) const noexcept;
 };
 
 // One parameter's elements that are here, in states that no optimizer owns.

@@ -58,6 +58,9 @@ void Relayout::add(int32_t group, const recipe::Recipe& recipe, numerics::RuleId
     made.init_fp32 = source.init_fp32;
     made.counts_elsewhere = source.counts_elsewhere;
     const bool was_deferred = source.param->is_deferred();
+    if (!was_deferred) { // also the second of two that are added at once
+        source.param->require_memory("desc.param");
+    }
     const Shape& shape = source.param->shape();
     made.layout =
         make_layout(recipe, layout_tensor(*source.param, rule, source.is_frozen), all.options_);

@@ -180,9 +180,6 @@ TEST(ChangedParameters, HaveTheBitsOfOneRankWhereCodesAreGathered) {
     kind.bucket_elements = 30000;
     for (const int32_t stage : {1, 2, 3}) {
         for (const int32_t plan : {MP_SHARD_FLAT, MP_SHARD_PER_PARAMETER, MP_SHARD_GREEDY}) {
-            if (stage == 3 && plan != MP_SHARD_GREEDY) {
-                continue; // frozen codes with one scale are not cut
-            }
             kind.stage = stage;
             kind.plan = plan;
             expect_as_alone(kind, 3, alone);

@@ -25,7 +25,11 @@ struct Base {
     int32_t dtype, scaling; // of codes, or MP_DTYPE_BF16 or _FP32
     bool is_frozen;
 };
-constexpr int64_t kRows = 160, kColumns = 256;
+// Of the base: its slices are whole rows of all blocks, or their borders lie between those of what is in the file.
+struct BaseShape {
+    int64_t rows, columns;
+};
+BaseShape of_base = {160, 256};
 
 class Tuning {
   public:
@@ -38,12 +42,13 @@ class Tuning {
         add_group(optimizer_);
         mp_quant_desc quant = MP_QUANT_DESC_INIT;
         quant.scaling = base.scaling;
-        const std::vector<float> values = numbers(kRows * kColumns, 1);
+        const std::vector<float> values = numbers(of_base.rows * of_base.columns, 1);
         if (base.scaling == 0) {
-            base_ = make_tensor(context_, base.dtype, {kRows, kColumns}, values);
+            base_ = make_tensor(context_, base.dtype, {of_base.rows, of_base.columns}, values);
         } else {
-            base_ = make_quantized(context_, base.dtype, {kRows, kColumns}, &quant);
-            const Tensor exact = make_tensor(context_, MP_DTYPE_FP32, {kRows, kColumns}, values);
+            base_ = make_quantized(context_, base.dtype, {of_base.rows, of_base.columns}, &quant);
+            const Tensor exact =
+                make_tensor(context_, MP_DTYPE_FP32, {of_base.rows, of_base.columns}, values);
             EXPECT_TRUE(
                 succeeded(mp_tensor_quantize(exact, nullptr, base_, nullptr, nullptr, nullptr)));
         }
@@ -66,7 +71,7 @@ class Tuning {
                 const Tensor grad = state_of(optimizer_, p, "grad");
                 mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
                 EXPECT_TRUE(succeeded(mp_tensor_get_desc(grad, &desc)));
-                const int64_t size = p == 0 ? kRows * kColumns : 20000;
+                const int64_t size = p == 0 ? of_base.rows * of_base.columns : 20000;
                 const std::vector<int64_t> shape(desc.shape, desc.shape + desc.ndim);
                 const Tensor source =
                     make_tensor(context_, desc.dtype, shape,
@@ -104,13 +109,13 @@ class Tuning {
         if (mp_tensor_get_quant_desc(base_, &quant) != MP_STATUS_OK) {
             return values_of(context_, base_);
         }
-        const Tensor wide = make_tensor(context_, MP_DTYPE_FP32, {kRows, kColumns});
+        const Tensor wide = make_tensor(context_, MP_DTYPE_FP32, {of_base.rows, of_base.columns});
         EXPECT_TRUE(succeeded(mp_tensor_dequantize(base_, nullptr, wide)));
         return values_of(context_, wide);
     }
     [[nodiscard]] std::vector<float> exact(int32_t p, const char* state) const {
         const Tensor values =
-            make_tensor(context_, MP_DTYPE_FP32, {p == 0 ? kRows * kColumns : 20000});
+            make_tensor(context_, MP_DTYPE_FP32, {p == 0 ? of_base.rows * of_base.columns : 20000});
         EXPECT_TRUE(succeeded(mp_optimizer_read_state(optimizer_, nullptr, p, state, values)));
         return values_of(context_, values);
     }
@@ -213,8 +218,13 @@ TEST(FrozenCheckpoints, LoadOnOtherRanks) {
     }
 }
 
+class FrozenInFiles : public ::testing::TestWithParam<BaseShape> {
+  protected:
+    void SetUp() override { of_base = GetParam(); }
+};
+
 // Tuning begins with a model that was trained: its weights are what the next step needs; states of what is frozen are not.
-TEST(FrozenCheckpoints, WhatWasTrainedLoadsAsFrozen) {
+TEST_P(FrozenInFiles, WhatWasTrainedLoadsAsFrozen) {
     const Folder folder("mp_frozen_tuning");
     const Tuning trained(kTrainedBase, nullptr, 0);
     trained.steps(3);
@@ -263,7 +273,7 @@ TEST(FrozenCheckpoints, WhatWasTrainedLoadsAsFrozen) {
 }
 
 // What was frozen is trained from where it was, as if it had been added anew.
-TEST(FrozenCheckpoints, WhatWasFrozenLoadsAsTrained) {
+TEST_P(FrozenInFiles, WhatWasFrozenLoadsAsTrained) {
     std::vector<Base> bases(std::begin(kFrozenBases), std::end(kFrozenBases));
     bases.push_back(kFrozenFp16);
     for (const Base& base : bases) {
@@ -282,7 +292,8 @@ TEST(FrozenCheckpoints, WhatWasFrozenLoadsAsTrained) {
         alone.steps(1); // states that are to go
         MP_OK(alone.load(folder, MP_LOAD_CONVERT));
         EXPECT_EQ(alone.exact(0, "fp32_param"), frozen.base());
-        EXPECT_EQ(alone.exact(0, "exp_avg"), std::vector<float>(kRows * kColumns));
+        EXPECT_EQ(alone.exact(0, "exp_avg"),
+                  std::vector<float>(static_cast<std::size_t>(of_base.rows * of_base.columns)));
         EXPECT_EQ(alone.exact(1, "exp_avg"), frozen.exact(1, "exp_avg"));
         const Tuning added(kTrainedBase, nullptr,
                            0); // with the same weights, and its own first step before it
@@ -308,7 +319,7 @@ TEST(FrozenCheckpoints, WhatWasFrozenLoadsAsTrained) {
 }
 
 // From one format of codes to another, and to another recipe for the rest.
-TEST(FrozenCheckpoints, ConvertBetweenFormats) {
+TEST_P(FrozenInFiles, ConvertBetweenFormats) {
     for (const Base& from : kFrozenBases) {
         const Folder folder("mp_frozen_formats");
         const Tuning saved(from, nullptr, 0);
@@ -332,3 +343,11 @@ TEST(FrozenCheckpoints, ConvertBetweenFormats) {
         }
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(Shapes, FrozenInFiles,
+                         ::testing::Values(BaseShape{160, 256}, BaseShape{600, 96},
+                                           BaseShape{640, 192}),
+                         [](const auto& i) {
+                             return std::to_string(i.param.rows) + "x" +
+                                    std::to_string(i.param.columns);
+                         });
