@@ -29,16 +29,6 @@ template <class Body> void for_each_case(const Body& body) {
     }
 }
 
-mp_status init(const FrozenModel& model, uint64_t seed = 9) {
-    mp_param_init inits[2] = {MP_PARAM_INIT_INIT, MP_PARAM_INIT_INIT};
-    inits[0].kind = MP_INIT_NORMAL;
-    inits[0].b = 0.02;
-    inits[1].index = 1;
-    inits[1].kind = MP_INIT_UNIFORM;
-    inits[1].b = 0.5;
-    return mp_optimizer_init_params(model.optimizer, nullptr, seed, inits, 2);
-}
-
 float value_at(int32_t index, int64_t element) {
     return std::sin(static_cast<float>(element + 1) * (index == 0 ? 0.37F : 0.11F)) * 0.1F /
            (1.0F + static_cast<float>(element) * 1e-4F);

@@ -137,4 +137,14 @@ struct FrozenModel {
     }
 };
 
+inline mp_status init(const FrozenModel& model, uint64_t seed = 9) {
+    mp_param_init inits[2] = {MP_PARAM_INIT_INIT, MP_PARAM_INIT_INIT};
+    inits[0].kind = MP_INIT_NORMAL;
+    inits[0].b = 0.02;
+    inits[1].index = 1;
+    inits[1].kind = MP_INIT_UNIFORM;
+    inits[1].b = 0.5;
+    return mp_optimizer_init_params(model.optimizer, nullptr, seed, inits, 2);
+}
+
 } // namespace mp_test

@@ -9,16 +9,6 @@ using namespace mp_test;
 
 namespace {
 
-mp_status init(const FrozenModel& model, uint64_t seed = 9) {
-    mp_param_init inits[2] = {MP_PARAM_INIT_INIT, MP_PARAM_INIT_INIT};
-    inits[0].kind = MP_INIT_NORMAL;
-    inits[0].b = 0.02;
-    inits[1].index = 1;
-    inits[1].kind = MP_INIT_UNIFORM;
-    inits[1].b = 0.5;
-    return mp_optimizer_init_params(model.optimizer, nullptr, seed, inits, 2);
-}
-
 // As the base of the model above, or a plain one: of bf16 under a recipe with fp32 masters.
 struct Base {
     const char* name;
