@@ -36,8 +36,8 @@ class Base {
         Tensor made = make_quantized(context_, MP_DTYPE_FP8_E4M3, {rows, 512}, &quant);
         std::vector<float> values(static_cast<std::size_t>(rows) * 512);
         for (std::size_t i = 0; i < values.size(); ++i) {
-            values[i] =
-                0.25F * static_cast<float>(i % 37) - 3.0F + 1e-3F * static_cast<float>(i / 512);
+            const std::size_t row = i / 512;
+            values[i] = 0.25F * static_cast<float>(i % 37) - 3.0F + 1e-3F * static_cast<float>(row);
         }
         const Tensor exact = make_tensor(context_, MP_DTYPE_FP32, {rows, 512}, values);
         EXPECT_TRUE(succeeded(mp_tensor_quantize(exact, nullptr, made, nullptr, nullptr, nullptr)));
