@@ -3,8 +3,9 @@
 // wider. The bytes are those of a ring (2 (N-1)/N an element of bf16), the roundings are not: nothing is rounded
 // on the way. No averages: 1/N belongs into the step's multiplier.
 //
-// begin() enqueues, waits for the stream and starts the transfer; wait() finishes. Several objects may be between the two
-// on one communicator (buckets in flight), begun in the same order on every rank. All throw Error.
+// begin() enqueues, waits for the stream where the device does not order messages (comm/arrival.hpp), and starts the transfer;
+// wait() finishes. Several objects may be between the two on one communicator (buckets in flight), begun in the same order on
+// every rank. All throw Error.
 #pragma once
 
 #include <cstdint>
