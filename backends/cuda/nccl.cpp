@@ -118,10 +118,7 @@ class StreamDevice final : public comm::NcclDevice {
         return mark_in(static_cast<cudaStream_t>(stream), event);
     }
 
-    Status wait_for_mark(void* event) noexcept override {
-        return cuda_status(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(event), 0),
-                           "cudaStreamWaitEvent");
-    }
+    Status wait_for_mark(void* event) noexcept override { return make_wait(stream_, event); }
 
     Status make_wait(void* stream, void* event) noexcept override {
         return cuda_status(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream),

@@ -13,6 +13,18 @@ namespace {
 
 constexpr int32_t kNamedRanks = 16; // more would not fit a line
 
+// What `body` says while the communicator lives and is not in a function of its transport; else how the collective has ended.
+template <typename Body>
+Status unless_over(PendingCollective& pending, bool* is_over, const Body& body) noexcept {
+    const std::shared_lock living(*pending.life);
+    Status status;
+    if (!pending.over) {
+        status = pending.communicator->holds_lock() ? nested() : body(*pending.communicator);
+    }
+    *is_over = pending.over; // looked at once: another thread may end it now
+    return *is_over ? pending.status : status;
+}
+
 } // namespace
 
 Status nested() noexcept {
@@ -70,21 +82,16 @@ Status CommRequest::wait(Queue* follower) noexcept {
     if (pending_ == nullptr) {
         return {};
     }
-    const std::shared_ptr<std::shared_mutex> life = pending_->life;
-    const std::shared_lock living(*life);
-    if (!pending_->over && pending_->communicator->holds_lock()) {
-        return nested();
-    }
+    // Where it is over this request is not touched again: a function of the transport may have dropped it.
     const std::shared_ptr<PendingCollective> pending = std::move(pending_);
     pending_ = nullptr;
-    if (!pending->over) {
-        const Status status = pending->communicator->wait(*pending, follower);
-        if (!pending->over) { // a follower does not wait for the end
-            pending_ = pending;
-            return status;
-        }
+    bool is_over = false;
+    const Status status = unless_over(
+        *pending, &is_over, [&](Communicator& comm) { return comm.wait(*pending, follower); });
+    if (!is_over) { // a follower does not wait for the end
+        pending_ = pending;
     }
-    return pending->status;
+    return status;
 }
 
 int64_t CommRequest::moved_bytes() const noexcept {
@@ -100,20 +107,15 @@ Status CommRequest::test(bool* done, Queue* follower) noexcept {
     if (pending_ == nullptr) {
         return {};
     }
-    const std::shared_ptr<std::shared_mutex> life = pending_->life;
-    const std::shared_lock living(*life);
-    if (!pending_->over && pending_->communicator->holds_lock()) {
-        return nested();
+    const std::shared_ptr<PendingCollective> pending = pending_;
+    bool is_over = false;
+    const Status status = unless_over(*pending, &is_over, [&](Communicator& comm) {
+        return comm.test(*pending, done, follower);
+    });
+    if (is_over) {
+        *done = true;
+        pending_ = nullptr;
     }
-    if (!pending_->over) {
-        const Status status = pending_->communicator->test(*pending_, done, follower);
-        if (!pending_->over) {
-            return status;
-        }
-    }
-    *done = true;
-    const Status status = pending_->status;
-    pending_ = nullptr;
     return status;
 }
 

@@ -94,7 +94,7 @@ void GivenBack::finish() noexcept {
     for (const Entry& entry : rest) {
         for (const Point& point : entry.points) {
             const std::shared_ptr<Stream> stream = point.stream.lock();
-            if (stream != nullptr && point.is_recorded) {
+            if (stream != nullptr) {
                 (void)stream->followed().await(); // which the event may be behind
             }
             if (point.is_recorded) {

@@ -52,6 +52,9 @@ void Followed::add(const List& list) {
 }
 
 bool Followed::exists() noexcept {
+    if (registry().added == 0) {
+        return false;
+    }
     const std::lock_guard lock(mutex_);
     return !list_.empty();
 }

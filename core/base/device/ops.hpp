@@ -308,13 +308,14 @@ enum class SumMode : int32_t {
     largest, // no sum: block_amax is what is written
 };
 
+// So many parts go along with a launch: what is enqueued needs no memory of its own for them.
+inline constexpr int32_t kPartsOfLaunch = 8;
+
 // The parts are added by a stack: each is pushed, and then `merges` times the two values on top are replaced by
 // their sum, the lower one first. One value is left; it is rounded once to the destination's type, and a NaN is
 // always numerics::kFloatQuietNan's. So merges of 0, 1, 1, ... is a sum from left to right, and any tree can be written.
 // Fixed point has no order: merges are not read; a contribution above its block's amax, and every element of a block whose
 // amax is not finite, gives NaN; int64 parts and an int64 destination hold units, and in them a NaN is INT64_MIN.
-// So many parts go along with a launch: what is enqueued needs no memory of its own for them.
-inline constexpr int32_t kPartsOfLaunch = 8;
 struct SumPartsDesc : OpDesc {
     const SumPart* host_parts = nullptr; // read when the call is made
     // The same in device memory; null: there are kPartsOfLaunch at most, or the device is the host.
