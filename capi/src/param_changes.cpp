@@ -20,9 +20,6 @@ optim::NewParameter parameter_of(const mp_param_desc& source) {
     parameter.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
     parameter.name = required(source.name, "desc.name");
     parameter.param = shape_of(source.param, "desc.param");
-    if (!parameter.param->is_deferred()) {
-        parameter.param->require_memory("desc.param");
-    }
     if (source.grad != nullptr) {
         parameter.grad = object_of(source.grad, "desc.grad");
     }

@@ -256,11 +256,9 @@ std::vector<uint32_t> Converter::own_amaxes() const {
         }
         Stream& stream = stream_of(i);
         const Tensor values(target_.context(), stream, DType::fp32, Shape{{from.place.count}, 1});
-        for (const float value :
-             read(stream, from, kWeight, values, target_.parameters()[i].name)) {
-            amaxes.back() = std::max(amaxes.back(), numerics::bits_from_float(value) &
-                                                        numerics::kFloatMagnitudeMask);
-        }
+        const std::vector<float> numbers =
+            read(stream, from, kWeight, values, target_.parameters()[i].name);
+        amaxes.back() = numerics::amax_bits(numbers.data(), values.count());
     }
     return amaxes;
 }

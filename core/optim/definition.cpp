@@ -121,7 +121,7 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
         }
         tensors.push_back({p.param, p.grad, p.layout.gather, p.layout.wire, p.layout.sum,
                            p.layout.is_codes ? dtype_of(p.layout.kept) : DType::none, is_whole,
-                           p.layout.own_weight.exists(), p.init_fp32});
+                           p.layout.own_weight.exists(), p.init_fp32, p.layout.unit()});
     }
     return tensors;
 }

@@ -189,11 +189,7 @@ class Writer {
 
     // Of the whole parameter, from these values of this rank's.
     void agree_on_amax(std::span<const float> values) {
-        uint32_t largest = 0;
-        for (const float value : values) {
-            largest =
-                std::max(largest, numerics::bits_from_float(value) & numerics::kFloatMagnitudeMask);
-        }
+        uint32_t largest = numerics::amax_bits(values.data(), static_cast<int64_t>(values.size()));
         shard::Sharding& sharding = *parameters_.sharding();
         comm::CallOptions options;
         options.site = "amax of first values";

@@ -38,11 +38,8 @@ void write_blocks(Stream& stream, const StoredState& state, const std::vector<fl
     Bytes scales(static_cast<std::size_t>(bytes_of(scales_at.dtype, scales_at.count)));
     for (std::size_t first = 0; first < values.size(); first += size) {
         const std::size_t end = std::min(first + size, values.size());
-        uint32_t amax = 0; // as bits, so that NaN beats infinity beats numbers
-        for (std::size_t i = first; i < end; ++i) {
-            amax = std::max(amax,
-                            numerics::bits_from_float(values[i]) & numerics::kFloatMagnitudeMask);
-        }
+        const uint32_t amax =
+            numerics::amax_bits(values.data() + first, static_cast<int64_t>(end - first));
         numerics::with_block_codec(coding, [&](auto codec) {
             using Codec = decltype(codec);
             const numerics::MomentScale scale =

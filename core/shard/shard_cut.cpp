@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "shard/sharding.hpp"
-#include "tensor/slice.hpp"
 
 namespace mp::shard {
 namespace {
@@ -14,8 +13,7 @@ ShardSizes sizes_of(const std::vector<ShardedTensor>& tensors) {
     for (const ShardedTensor& tensor : tensors) {
         sizes.counts.push_back(tensor.param->count());
         sizes.kinds.push_back(bucket_kind(tensor.wire));
-        sizes.units.push_back(slice_unit(tensor.param->dtype(), tensor.param->format().grid,
-                                         tensor.param->rows(), tensor.param->columns()));
+        sizes.units.push_back(tensor.unit);
     }
     return sizes;
 }

@@ -27,6 +27,7 @@ struct ShardedTensor {
     bool is_whole = false;             // every rank has all of its elements and states
     bool is_apart = false;             // its owner's slice lies in memory of its own
     std::shared_ptr<Tensor> init_fp32; // its first values, or null: those of param
+    int64_t unit = 1;                  // as ShardSizes has them
 
     [[nodiscard]] bool is_codes() const noexcept { return exact != DType::none; }
     [[nodiscard]] bool is_frozen() const noexcept { return grad == nullptr; }

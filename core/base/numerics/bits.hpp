@@ -50,6 +50,16 @@ MP_HD_INLINE constexpr float clamp_to_finite(float x, float limit) {
 
 MP_HD_INLINE constexpr uint32_t min_u32(uint32_t a, uint32_t b) { return a < b ? a : b; }
 
+// The bits of the largest |x|: NaN beats infinity beats numbers.
+MP_HD_INLINE constexpr uint32_t amax_bits(const float* x, int64_t count) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) {
+        const uint32_t magnitude = bits_from_float(x[i]) & kFloatMagnitudeMask;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
 // 2^exponent for a normal fp32 exponent, -126 <= exponent <= 127.
 MP_HD_INLINE constexpr float exp2_int(int32_t exponent) {
     return float_from_bits(static_cast<uint32_t>(exponent + 127) << 23);
