@@ -85,11 +85,7 @@ struct FrozenModel {
         add("trained", trained, 0);
     }
     void add(const char* name, mp_tensor* param, uint32_t flags) const {
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name;
-        desc.param = param;
-        desc.flags = flags;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer, 0, &desc, nullptr)));
+        EXPECT_TRUE(succeeded(add_param_flags(optimizer, name, param, flags)));
     }
     // Before it is cut, from values of which one row is by far the largest.
     void quantize(const FrozenFormat& format, uint64_t seed = 1) const {

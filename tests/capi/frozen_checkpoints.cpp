@@ -123,11 +123,7 @@ class Tuning {
 
   private:
     void add(const char* name, mp_tensor* param, uint32_t flags) const {
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name;
-        desc.param = param;
-        desc.flags = flags;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer_, 0, &desc, nullptr)));
+        EXPECT_TRUE(succeeded(add_param_flags(optimizer_, name, param, flags)));
     }
 
     Context context_;

@@ -22,12 +22,8 @@ class Base {
         EXPECT_EQ(mp_optimizer_shard(optimizer_, nullptr), MP_STATUS_OK);
     }
     [[nodiscard]] mp_status add(const char* name, Tensor tensor, uint32_t flags) {
-        mp_param_desc desc = MP_PARAM_DESC_INIT;
-        desc.name = name;
-        desc.param = tensor;
-        desc.flags = flags;
         tensors_.push_back(std::move(tensor));
-        return mp_optimizer_add_param(optimizer_, 0, &desc, nullptr);
+        return add_param_flags(optimizer_, name, tensors_.back(), flags);
     }
     // Of 512 columns, in blocks of 128 x 128.
     [[nodiscard]] Tensor codes(int64_t rows) const {

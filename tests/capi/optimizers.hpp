@@ -30,13 +30,19 @@ inline int32_t add_group(mp_optimizer* optimizer, double lr = 1e-3, double weigh
 
 inline mp_status add_param(mp_optimizer* optimizer, int32_t group, const char* name,
                            mp_tensor* param, mp_tensor* grad = nullptr, mp_tensor* init = nullptr,
-                           int32_t* index = nullptr) {
+                           int32_t* index = nullptr, uint32_t flags = 0) {
     mp_param_desc desc = MP_PARAM_DESC_INIT;
+    desc.flags = flags;
     desc.name = name;
     desc.param = param;
     desc.grad = grad;
     desc.init_fp32 = init;
     return mp_optimizer_add_param(optimizer, group, &desc, index);
+}
+
+inline mp_status add_param_flags(mp_optimizer* optimizer, const char* name, mp_tensor* param,
+                                 uint32_t flags) {
+    return add_param(optimizer, 0, name, param, nullptr, nullptr, nullptr, flags);
 }
 
 inline Tensor state_of(mp_optimizer* optimizer, int32_t index, const std::string& name) {

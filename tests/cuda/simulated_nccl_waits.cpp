@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 
 namespace mp::test {
 namespace {
@@ -76,57 +77,50 @@ mp_status wait_by(const Rank& rank, int way, Tensor& other) {
     }
 }
 
+// Rank 0 comes when the others, which fetch weights from it, have given up.
+using Behind = std::function<void(const Rank&, RankTraining&, Tensor&)>;
+void behind_rank_0(Rank& rank, std::atomic<int32_t>& over, const Behind& body) {
+    RankTraining training(rank.context, rank.comm, "fp32", 3);
+    training.step(rank.number);
+    Tensor other = rank.tensor(10);
+    if (rank.number != 0) {
+        const std::array<int32_t, 3> all = {0, 1, 2};
+        EXPECT_TRUE(
+            succeeded(mp_optimizer_gather_begin(training.optimizer(), nullptr, all.data(), 3)));
+        EXPECT_TRUE(
+            succeeded(mp_optimizer_gather_wait(training.optimizer(), nullptr, all.data(), 3)));
+        body(rank, training, other);
+        ++over;
+    }
+    while (over != rank.count - 1) {
+        std::this_thread::yield();
+    }
+    (void)mp_comm_abort(rank.comm, "a test");
+}
+
 TEST_P(SimulatedNcclWaits, WhoeverIsBehindARankThatNeverComesHasADeadline) {
     for (const int way : {0, 1, 2, 3, 4, 5}) {
         SCOPED_TRACE("way " + std::to_string(way));
         std::atomic<int32_t> over = 0;
+        const Behind waits = [way](const Rank& rank, RankTraining& /*training*/, Tensor& other) {
+            EXPECT_EQ(wait_by(rank, way, other), MP_STATUS_TIMEOUT);
+            EXPECT_NE(std::string(mp_last_error_message()).find("(weights)"), std::string::npos)
+                << mp_last_error_message();
+        };
         run(
-            GetParam(),
-            [&](Rank& rank) {
-                RankTraining training(rank.context, rank.comm, "fp32", 3);
-                training.step(rank.number);
-                Tensor other = rank.tensor(10);
-                if (rank.number != 0) {
-                    const std::array<int32_t, 3> all = {0, 1, 2};
-                    MP_OK(mp_optimizer_gather_begin(training.optimizer(), nullptr, all.data(), 3));
-                    MP_OK(mp_optimizer_gather_wait(training.optimizer(), nullptr, all.data(), 3));
-                    EXPECT_EQ(wait_by(rank, way, other), MP_STATUS_TIMEOUT);
-                    EXPECT_NE(std::string(mp_last_error_message()).find("(weights)"),
-                              std::string::npos)
-                        << mp_last_error_message();
-                    ++over;
-                }
-                while (over != rank.count - 1) { // it comes when the others have given up
-                    std::this_thread::yield();
-                }
-                (void)mp_comm_abort(rank.comm, "a test");
-            },
-            500);
+            GetParam(), [&](Rank& rank) { behind_rank_0(rank, over, waits); }, 500);
     }
 }
 
-// The weights of a step never come, and nobody has waited for them when the optimizer ends.
+// The weights never come, and nobody has waited for them when the optimizer ends.
 TEST_P(SimulatedNcclWaits, AnOptimizerThatEndsSwallowsNoFailure) {
     std::atomic<int32_t> over = 0;
+    const Behind ends = [](const Rank& rank, RankTraining& training, Tensor& /*other*/) {
+        training.end();
+        EXPECT_EQ(mp_context_sync(rank.context), MP_STATUS_TIMEOUT);
+    };
     run(
-        GetParam(),
-        [&](Rank& rank) {
-            RankTraining training(rank.context, rank.comm, "fp32", 3);
-            training.step(rank.number);
-            if (rank.number != 0) {
-                const std::array<int32_t, 3> all = {0, 1, 2};
-                MP_OK(mp_optimizer_gather_begin(training.optimizer(), nullptr, all.data(), 3));
-                MP_OK(mp_optimizer_gather_wait(training.optimizer(), nullptr, all.data(), 3));
-                training.end();
-                EXPECT_EQ(mp_context_sync(rank.context), MP_STATUS_TIMEOUT);
-                ++over;
-            }
-            while (over != rank.count - 1) {
-                std::this_thread::yield();
-            }
-            (void)mp_comm_abort(rank.comm, "a test");
-        },
-        500);
+        GetParam(), [&](Rank& rank) { behind_rank_0(rank, over, ends); }, 500);
 }
 
 TEST_P(SimulatedNcclWaits, CallsMayTakeOneQueueOrAnother) {
