@@ -37,32 +37,14 @@ class FollowedRequest final : public Awaited {
     Status status_;
 };
 
-void hand_over(Stream& stream, CommRequest& request) {
-    if (request.is_open()) {
-        stream.followed().add(std::make_shared<FollowedRequest>(std::move(request)));
-    }
-}
-
 } // namespace
-
-Advance arrive(Stream& stream, const Communicator& comm, CommRequest& request) {
-    if (!is_ordered(stream, comm)) {
-        return step(request);
-    }
-    refuse_capture(stream);
-    bool is_there = false;
-    check(request.test(&is_there, &stream.queue()));
-    if (!is_there) {
-        return Advance::waits;
-    }
-    hand_over(stream, request);
-    return Advance::done;
-}
 
 void await_arrival(Stream& stream, const Communicator& comm, CommRequest& request) {
     refuse_capture(stream);
     check(request.wait(is_ordered(stream, comm) ? &stream.queue() : nullptr));
-    hand_over(stream, request);
+    if (request.is_open()) {
+        stream.followed().add(std::make_shared<FollowedRequest>(std::move(request)));
+    }
 }
 
 } // namespace mp::comm

@@ -69,7 +69,7 @@ bool AllGatherValues::test() {
         fail(Code::bad_state, "all-gather: none was begun");
     }
     is_open_ = false; // where it fails
-    const bool done = arrive(*stream_, comm_, request_) == Advance::done;
+    const bool done = step(request_) == Advance::done;
     is_open_ = !done;
     if (done) {
         unpack_received();

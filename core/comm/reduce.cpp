@@ -84,7 +84,7 @@ void AllReduce::begin_rest() {
 bool AllReduce::test() {
     if (native_ != nullptr) {
         std::unique_ptr<WireBuffer> buffer = std::move(native_);
-        const bool done = arrive(*stream_, comm_, native_request_) == Advance::done;
+        const bool done = comm::step(native_request_) == Advance::done;
         if (done) {
             end_native(*buffer);
         } else {

@@ -120,8 +120,7 @@ void ReduceScatter::take_arrived() {
 
 Advance ReduceScatter::poll() {
     is_open_ = false; // where it fails
-    const Advance advance =
-        finds_amax_ ? comm::step(request_) : comm::arrive(*stream_, comm_, request_);
+    const Advance advance = comm::step(request_);
     if (advance == Advance::done) {
         take_arrived();
     }

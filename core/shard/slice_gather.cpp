@@ -108,7 +108,7 @@ comm::Advance SliceGather::step(Stream& stream) {
         return exchange_->step(stream);
     }
     if (!is_transferred_) {
-        const comm::Advance advance = comm::arrive(stream, comm_, request_);
+        const comm::Advance advance = comm::step(request_);
         if (advance != comm::Advance::done) {
             return advance;
         }

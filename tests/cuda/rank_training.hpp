@@ -25,12 +25,12 @@ class RankTraining {
   public:
     // `comm` null: nobody shares it. `flags`: of the optimizer.
     RankTraining(mp_context* context, mp_comm* comm, const char* name, int32_t stage,
-                 uint32_t flags = 0)
+                 uint32_t flags = 0, int64_t bucket_elements = 1 << 14)
         : context_(context), comm_(comm), recipe_(make_recipe(context, name)) {
         mp_optimizer* raw = nullptr;
         mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
         zero.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
-        zero.bucket_elements = 1 << 14;
+        zero.bucket_elements = bucket_elements;
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = flags;
         EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe_, &desc, &raw)

@@ -5,12 +5,16 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <functional>
 
 namespace mp::test {
 namespace {
 
 using SimulatedNcclWaits = SimulatedNccl;
+
+constexpr int64_t kOneBucket = int64_t{1} << 20;
 
 int64_t counted(const Rank& rank, int64_t Control::*number) {
     EXPECT_TRUE(succeeded(mp_comm_barrier(rank.comm, nullptr)));
@@ -19,32 +23,63 @@ int64_t counted(const Rank& rank, int64_t Control::*number) {
     return now;
 }
 
+void count_waits(const Rank& rank, const char* recipe, int32_t stage, int64_t bucket_elements) {
+    RankTraining training(rank.context, rank.comm, recipe, stage, 0, bucket_elements);
+    training.step(rank.number); // tables, and memory that stays
+    training.step(rank.number);
+    for (int step = 0; step < 2; ++step) {
+        const int64_t before = counted(rank, &Control::syncs);
+        training.acquire();
+        EXPECT_EQ(counted(rank, &Control::syncs), before) << "gradients get memory";
+        training.fill(rank.number);
+        const int64_t filled = counted(rank, &Control::syncs);
+        const int64_t mallocs = counted(rank, &Control::mallocs);
+        training.send();
+        EXPECT_EQ(counted(rank, &Control::syncs), filled) << "gradients leave";
+        training.update();
+        EXPECT_EQ(counted(rank, &Control::syncs), filled) << "a step";
+        // In stage 2 gradients come and go in the queue's order. Of several buckets as many have scratch memory as happen to be
+        // on their way at once.
+        if (stage != 2 && bucket_elements == kOneBucket) {
+            EXPECT_EQ(counted(rank, &Control::mallocs), mallocs) << "cudaFree waits";
+        }
+    }
+}
+
 TEST_P(SimulatedNcclWaits, AStepWaitsForNothingButTheAgreement) {
     for (const char* recipe : {"fp32", "bf16_mixed", "bf16_pure_kahan"}) {
         for (const int32_t stage : {0, 1, 2}) {
-            SCOPED_TRACE(std::string(recipe) + ", stage " + std::to_string(stage));
-            run(GetParam(), [&](Rank& rank) {
-                RankTraining training(rank.context, rank.comm, recipe, stage);
-                training.step(rank.number); // tables, and memory that stays
-                training.step(rank.number);
-                for (int step = 0; step < 2; ++step) {
-                    const int64_t before = counted(rank, &Control::syncs);
-                    training.acquire();
-                    EXPECT_EQ(counted(rank, &Control::syncs), before) << "gradients get memory";
-                    training.fill(rank.number);
-                    const int64_t filled = counted(rank, &Control::syncs);
-                    const int64_t mallocs = counted(rank, &Control::mallocs);
-                    training.send();
-                    EXPECT_EQ(counted(rank, &Control::syncs), filled) << "gradients leave";
-                    training.update();
-                    EXPECT_EQ(counted(rank, &Control::syncs), filled) << "a step";
-                    if (stage != 2) { // whose gradients come and go in the queue's order
-                        EXPECT_EQ(counted(rank, &Control::mallocs), mallocs) << "cudaFree waits";
-                    }
-                }
-            });
+            for (const int64_t bucket_elements : {int64_t{1} << 14, kOneBucket}) {
+                SCOPED_TRACE(std::string(recipe) + ", stage " + std::to_string(stage));
+                run(GetParam(),
+                    [&](Rank& rank) { count_waits(rank, recipe, stage, bucket_elements); });
+            }
         }
     }
+}
+
+// Backward does not wait for what is on its way: a rank's queue is through with its work before the last rank has sent.
+TEST_P(SimulatedNcclWaits, AQueueGoesOnBesideItsBuckets) {
+    if (std::getenv("MP_SIMULATED_ONE_QUEUE") != nullptr) {
+        GTEST_SKIP() << "here a device does nothing beside a message";
+    }
+    std::atomic<int32_t> through = 0;
+    run(GetParam(), [&](Rank& rank) {
+        RankTraining training(rank.context, rank.comm, "fp32", 1);
+        training.fill(rank.number);
+        while (rank.number == 0 && through != rank.count - 1) {
+            std::this_thread::yield();
+        }
+        training.send();
+        if (rank.number != 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5)); // NCCL has the kernels
+            EXPECT_TRUE(succeeded(mp_optimizer_end_microbatch(training.optimizer(), nullptr)));
+            EXPECT_EQ(mp_context_sync(rank.context), MP_STATUS_OK);
+            ++through;
+        }
+        training.update();
+        EXPECT_EQ(mp_context_sync(rank.context), MP_STATUS_OK);
+    });
 }
 
 // The ways to wait for the work of the default queue: by itself, by an event, by another queue behind it, or to read; what may be
