@@ -114,12 +114,13 @@ with_threads() {
 
 # Address and undefined behaviour. What takes minutes to compile so only in full: Kokkos, kernels, numerics, core, programs.
 asan() {
-    local labels='capi|checkpoint|threads|fuzz' options=(-DMIXEDPREC_ENABLE_KOKKOS=OFF -DMIXEDPREC_ENABLE_TOOLS=OFF
+    local labels='capi|model|checkpoint|threads|fuzz' options=(-DMIXEDPREC_ENABLE_KOKKOS=OFF -DMIXEDPREC_ENABLE_TOOLS=OFF
         -DMIXEDPREC_HOST_ISAS=avx2) targets=(comm_tests comm_nccl_control_flow_only checkpoint_tests capi_tests capi_basic
-        capi_allocation_failure checkpoint_allocation_tests checkpoint_kill bindings_cpp_classes bindings_cpp_expected
+        capi_allocation_failure checkpoint_allocation_tests model_tests model_allocation_tests checkpoint_kill
+        bindings_cpp_classes bindings_cpp_expected
         $(cd tests/fuzz && ls -- *.cpp | grep -vx main.cpp | sed 's/^/fuzz_/; s/\.cpp$//'))
     # Not what runs the same code many times over: whole layers, all pairs, sizes and numbers of ranks, every damaged header.
-    local many='host_.*|cuda_.*|capi_(linear_fp8.*|equal_bits.*|many|plan_tensors)|checkpoint_(reshard|safetensors_hostile)'
+    local many='host_.*|cuda_.*|capi_(linear_fp8.*|equal_bits.*|many|plan_tensors)|checkpoint_reshard|model_safetensors_hostile'
     many+='|comm_(zero_(hybrid|nodes)|progress_(bits|simulation))'
     local except=(-E "^($many)\$")
     if [ "$all" = yes ]; then

@@ -7,7 +7,7 @@
 
 using namespace mp;
 using namespace mp::capi;
-using namespace mp::checkpoint;
+using namespace mp::model;
 
 namespace mp::capi {
 

@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "checkpoint/checkpointer.hpp"
-#include "checkpoint/model_files.hpp"
 #include "comm/communicator.hpp"
 #include "context/context.hpp"
 #include "gemm/gemm.hpp"
 #include "handles.hpp"
 #include "linear/linear.hpp"
 #include "mixedprec.h"
+#include "model/model_files.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/step_plan.hpp"
 #include "recipe/recipe.hpp"
@@ -119,7 +119,7 @@ struct CheckpointObject {
 struct ModelFileObject {
     ModelFileObject(const char* path, bool follows_links);
 
-    checkpoint::ModelFiles files;
+    model::ModelFiles files;
     std::vector<std::string> names;
 };
 

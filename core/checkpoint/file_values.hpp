@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/model_files.hpp"
+#include "model/model_files.hpp"
 #include "optim/first_values.hpp"
 
 namespace mp::checkpoint {
@@ -14,12 +14,12 @@ class FileValues final : public optim::ValueSource {
   public:
     // The tensor of parameter 'w' is called `prefix` + 'w'. Throws where one of `indices` has none, or one of another shape or
     // of a type that is no plain floating-point one. Both outlive this.
-    FileValues(const ModelFiles& files, const optim::Parameters& parameters,
+    FileValues(const model::ModelFiles& files, const optim::Parameters& parameters,
                std::span<const int32_t> indices, const std::string& prefix);
     void read(int32_t index, int64_t first, std::span<float> values) override;
 
   private:
-    const ModelFiles& files_;
+    const model::ModelFiles& files_;
     std::vector<std::size_t> tensors_; // by parameter: which of the files'
     std::vector<unsigned char> bytes_; // of a piece
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dtype/format_id.hpp"
+#include "model/manifest_name.hpp"
 
 namespace mp::checkpoint {
 
@@ -20,7 +21,7 @@ inline constexpr int64_t kFormatMinor = 3;
 inline constexpr int64_t kMaxManifestBytes = int64_t{1} << 28;
 inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
 inline constexpr int64_t kDefaultChunk = int64_t{4} << 20;
-inline constexpr const char* kManifestName = "manifest.json";
+using model::kManifestName;
 
 inline constexpr std::size_t kMaxSlices = 1 << 15; // of a tensor
 

@@ -43,9 +43,9 @@ void ShardReader::read_header() {
         fail(Code::corrupt_data, "checkpoint: '%s' is too short for a header", file_.name.c_str());
     }
     read(0, prefix, sizeof prefix);
-    std::string text(static_cast<std::size_t>(header_bytes(prefix, file_.bytes)), '\0');
+    std::string text(static_cast<std::size_t>(model::header_bytes(prefix, file_.bytes)), '\0');
     read(8, text.data(), text.size());
-    header_ = std::make_unique<Header>(text, file_.bytes);
+    header_ = std::make_unique<model::Header>(model::read_safetensors(text, file_.bytes));
     if (header_->metadata("checkpoint_id") != manifest_.id) {
         fail(Code::corrupt_data, "checkpoint: '%s' belongs to another checkpoint than the manifest",
              file_.name.c_str());
@@ -54,10 +54,10 @@ void ShardReader::read_header() {
 
 int64_t ShardReader::place(const StoredTensor& tensor, const StoredSlice& slice) const {
     const std::string key = tensor.key(slice);
-    const FileTensor* found = header_->find(key);
+    const model::FileTensor* found = header_->find(key);
     const auto offset = [&](int64_t i) { return code_bytes(tensor.format, i); };
     const int64_t bytes = offset(slice.start + slice.length) - offset(slice.start);
-    if (found == nullptr || found->type != file_type(tensor.format) ||
+    if (found == nullptr || found->type != model::file_type(tensor.format) ||
         found->end - found->begin != bytes) {
         fail(Code::corrupt_data,
              "checkpoint: '%s' does not have '%s' in the type and length that the manifest says",

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/safetensors.hpp"
+#include "model/safetensors.hpp"
 #include "system/file.hpp"
 
 namespace mp::checkpoint {
@@ -43,7 +43,7 @@ class ShardReader {
     int32_t handle_ = -1;
     std::vector<unsigned char> chunk_;
     int64_t loaded_ = -1; // which chunk that is
-    std::unique_ptr<Header> header_;
+    std::unique_ptr<model::Header> header_;
 };
 
 } // namespace mp::checkpoint

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/safetensors.hpp"
+#include "model/safetensors.hpp"
 #include "system/crc32c.hpp"
 
 namespace mp::checkpoint {
@@ -100,14 +100,14 @@ class ChunkWriter {
 };
 
 // As other readers know it where the slice is the whole, else as a flat array.
-NewTensor describe(const ShardTensor& source) {
+model::NewTensor describe(const ShardTensor& source) {
     const Entry& entry = *source.entry;
-    NewTensor tensor;
+    model::NewTensor tensor;
     tensor.name = source.key;
-    tensor.type = file_type(entry.format);
+    tensor.type = model::file_type(entry.format);
     tensor.bytes = static_cast<int64_t>(entry.bytes(*source.slice));
     const bool is_whole = source.slice->length == entry.count();
-    if (is_in_pairs(entry.format)) {
+    if (model::is_in_pairs(entry.format)) {
         tensor.shape = {tensor.bytes};
     } else if (is_whole) {
         tensor.shape = entry.shape;
@@ -122,21 +122,21 @@ NewTensor describe(const ShardTensor& source) {
 StoredFile write_shard(system::FileTable& files, int32_t directory, const std::string& name,
                        const std::vector<ShardTensor>& tensors, const Metadata& metadata,
                        int64_t chunk_bytes, const Progress& progress) {
-    std::vector<std::pair<NewTensor, const ShardTensor*>> order;
+    std::vector<std::pair<model::NewTensor, const ShardTensor*>> order;
     order.reserve(tensors.size());
     for (const ShardTensor& tensor : tensors) {
         order.emplace_back(describe(tensor), &tensor);
     }
     std::sort(order.begin(), order.end(),
-              [](const auto& a, const auto& b) { return writing_order(a.first, b.first); });
-    std::vector<NewTensor> described;
+              [](const auto& a, const auto& b) { return model::writing_order(a.first, b.first); });
+    std::vector<model::NewTensor> described;
     described.reserve(order.size());
     int64_t data_bytes = 0;
     for (const auto& [tensor, source] : order) {
         described.push_back(tensor);
         data_bytes += tensor.bytes;
     }
-    const std::string header = write_header(described, metadata);
+    const std::string header = model::write_header(described, metadata);
     const int64_t total = static_cast<int64_t>(header.size()) + data_bytes;
     system::OpenFile file(files, directory, name, system::OpenMode::create_new);
     check(files.reserve(file.handle(), total));

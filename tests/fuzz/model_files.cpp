@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model's files: any bytes as an index, or as a file beside a good one, give tensors that can be read whole, or a failure with
 // words.
-#include "checkpoint/model_files.hpp"
+#include "model/model_files.hpp"
+
 #include "checkpoint/simulated_files.hpp"
 #include "fuzz/target.hpp"
+#include "model/safetensors.hpp"
 
 using namespace mp;
-using namespace mp::checkpoint;
+using namespace mp::model;
 
 namespace {
 

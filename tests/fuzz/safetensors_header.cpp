@@ -3,12 +3,12 @@
 // checked again, and it is found again by name.
 #include <cstring>
 
-#include "checkpoint/safetensors.hpp"
 #include "fuzz/target.hpp"
+#include "model/safetensors.hpp"
 #include "status/status.hpp"
 
 using namespace mp;
-using namespace mp::checkpoint;
+using namespace mp::model;
 
 namespace {
 
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
     const std::string text(reinterpret_cast<const char*>(data), size);
     const int64_t bytes = data_bytes(text);
     try {
-        const Header header(text, 8 + static_cast<int64_t>(size) + bytes);
+        const Header header = read_safetensors(text, 8 + static_cast<int64_t>(size) + bytes);
         int64_t end = 0;
         for (const FileTensor& tensor : header.tensors()) {
             require(tensor.begin == end && tensor.end >= tensor.begin);
@@ -45,7 +45,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
                 require(extent >= 0);
                 count = extent == 0 || count == 0 ? 0 : count * extent;
             }
-            require(count * file_type_bits(tensor.type) == (tensor.end - tensor.begin) * 8);
+            require(bytes_of(tensor.type, count) == tensor.end - tensor.begin);
         }
         require(end == bytes);
     } catch (const Error& error) {

@@ -48,8 +48,8 @@ INCLUDE_ROOTS = ["core", "core/base", "backends", "capi/include", "capi/src", "t
 # core.
 BASE = "core/base"
 BASE_ORDER = ["status", "dtype", "numerics", "array", "process", "device", "transport"]
-CORE_ORDER = ["system", "runtime", "context", "tensor", "quant", "recipe", "gemm", "comm", "linear", "scaler", "shard", "optim",
-              "checkpoint"]
+CORE_ORDER = ["system", "model", "runtime", "context", "tensor", "quant", "recipe", "gemm", "comm", "linear", "scaler", "shard",
+              "optim", "checkpoint"]
 # The device, which has the lists of both, is above them.
 HOST_ORDER = ["kernels", "resources", "ops", "gemm"]
 # Of what every folder speaks.

@@ -11,7 +11,7 @@
 
 #include "system/fnv.hpp"
 
-namespace mp::checkpoint {
+namespace mp::model {
 
 class NameIndex {
   public:
@@ -62,4 +62,4 @@ class NameIndex {
     std::deque<Row> rows_; // not one block: a row is longer than the shortest text of a name
 };
 
-} // namespace mp::checkpoint
+} // namespace mp::model

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/name_index.hpp"
-#include "checkpoint/safetensors.hpp"
+#include "model/header.hpp"
+#include "model/name_index.hpp"
 #include "system/file.hpp"
 
-namespace mp::checkpoint {
+namespace mp::model {
 
 class ModelFiles {
   public:
@@ -55,4 +55,4 @@ class ModelFiles {
     NameIndex by_name_;
 };
 
-} // namespace mp::checkpoint
+} // namespace mp::model

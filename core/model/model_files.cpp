@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "checkpoint/model_files.hpp"
+#include "model/model_files.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
 
-#include "checkpoint/manifest.hpp"
+#include "model/manifest_name.hpp"
+#include "model/safetensors.hpp"
 #include "system/json_reader.hpp"
 
-namespace mp::checkpoint {
+namespace mp::model {
 namespace {
 
 constexpr const char* kIndexEnd = ".index.json";
@@ -70,7 +71,7 @@ Header read_header(system::FileTable& files, int32_t handle, const std::string& 
         refuse_file(path, "its header does not begin with {");
     }
     try {
-        return {text, bytes};
+        return read_safetensors(text, bytes);
     } catch (const Error& error) {
         fail(error.status().code(), "'%.500s': %.400s", path.c_str(), error.what());
     }
@@ -250,4 +251,4 @@ void ModelFiles::read(std::size_t index, int64_t offset, void* data, std::size_t
                       data, bytes));
 }
 
-} // namespace mp::checkpoint
+} // namespace mp::model
