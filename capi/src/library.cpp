@@ -16,6 +16,9 @@ using namespace mp::capi;
     static_assert(MP_DTYPE_##NAME == (value));
 #include "dtype/dtype_list.def"
 #undef X
+#define X(name, NAME, value, elements, bytes) static_assert(MP_DTYPE_##NAME == (value));
+#include "dtype/block_types.def"
+#undef X
 
 const char* mp_dtype_name(int32_t dtype) {
     return is_valid(dtype) ? dtype_name(static_cast<DType>(dtype)) : "unknown";

@@ -48,7 +48,14 @@ DType dtype_of(int32_t number, const char* name, bool none_is_fine) {
         fail(Code::invalid_dtype, "%s is %d; it must be one of MP_DTYPE_* (1..%d)", name, number,
              kDTypeCount);
     }
-    return static_cast<DType>(number);
+    const auto dtype = static_cast<DType>(number);
+    if (is_in_blocks(dtype)) {
+        fail(Code::invalid_dtype,
+             "%s is %s, which is a type of model files alone; mp_model_file_read_floats makes "
+             "numbers of it",
+             name, dtype_name(dtype));
+    }
+    return dtype;
 }
 
 const recipe::Recipe& use_recipe(mp_recipe* recipe) {

@@ -74,7 +74,7 @@ StoredTensor ManifestReader::tensor() {
     }
     expect_key("format");
     tensor.format = parse_format(string());
-    if (tensor.format == FormatId::none) {
+    if (tensor.format == FormatId::none || is_in_blocks(dtype_of(tensor.format))) {
         refuse("a tensor is in an unknown format");
     }
     expect_key("shape");

@@ -22,7 +22,7 @@ using numerics::Codec;
 using numerics::float_to_int_sat;
 
 TEST(DTypeTable, NumbersAreFrozen) {
-    EXPECT_EQ(kDTypeCount, 12);
+    EXPECT_EQ(kDTypeCount, 21);
     const std::array<DType, 12> order = {
         DType::fp32, DType::fp16,  DType::bf16,  DType::fp8_e4m3, DType::fp8_e5m2, DType::e8m0,
         DType::int8, DType::int16, DType::int32, DType::int64,    DType::uint8,    DType::fp4_e2m1};
@@ -37,6 +37,27 @@ TEST(DTypeTable, NumbersAreFrozen) {
     EXPECT_EQ(static_cast<int32_t>(DType::none), 0);
 }
 
+TEST(DTypeTable, BlocksAreFrozen) {
+    const std::array<DType, 9> order = {DType::q4_0, DType::q4_1, DType::q5_0,
+                                        DType::q5_1, DType::q8_0, DType::q4_k,
+                                        DType::q5_k, DType::q6_k, DType::mxfp4_block};
+    const std::array<int64_t, 9> bytes = {18, 20, 22, 24, 34, 144, 176, 210, 17};
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        const DType dtype = order[i];
+        const int64_t elements = i >= 5 && i < 8 ? 256 : 32;
+        EXPECT_EQ(static_cast<int32_t>(dtype), static_cast<int32_t>(i) + 13);
+        EXPECT_EQ(type_block(dtype).elements, elements);
+        EXPECT_EQ(type_block(dtype).bytes, bytes[i]);
+        EXPECT_EQ(dtype_kind(dtype), DTypeKind::blocks);
+        EXPECT_EQ(dtype_size(dtype), 0);
+        EXPECT_EQ(bytes_of(dtype, 0), 0);
+        EXPECT_EQ(bytes_of(dtype, 3 * elements), 3 * bytes[i]);
+        EXPECT_EQ(bytes_of(dtype, 3 * elements + 1), 4 * bytes[i]); // whole blocks
+        EXPECT_EQ(dlpack_type(dtype).bits, 0);
+    }
+    EXPECT_FALSE(is_in_blocks(DType::fp4_e2m1));
+}
+
 TEST(DTypeTable, NamesRoundTripAndAreDistinct) {
     std::set<std::string> names;
     for (int32_t value = 1; value <= kDTypeCount; ++value) {
@@ -45,9 +66,9 @@ TEST(DTypeTable, NamesRoundTripAndAreDistinct) {
         EXPECT_EQ(parse_dtype(dtype_name(dtype)), dtype);
         const DlpackType dl = dlpack_type(dtype);
         EXPECT_EQ(dl.bits, dtype_bits(dtype));
-        EXPECT_EQ(dtype_from_dlpack(dl.code, dl.bits), dtype);
+        EXPECT_EQ(dtype_from_dlpack(dl.code, dl.bits), is_in_blocks(dtype) ? DType::none : dtype);
     }
-    EXPECT_EQ(names.size(), 12u);
+    EXPECT_EQ(names.size(), 21u);
     EXPECT_STREQ(dtype_name(DType::fp8_e4m3), "fp8_e4m3");
     EXPECT_STREQ(dtype_name(DType::none), "none");
     EXPECT_STREQ(dtype_name(static_cast<DType>(99)), "none");
@@ -66,8 +87,8 @@ TEST(DTypeTable, DlpackCodesAreThoseOfTheStandard) {
 }
 
 TEST(DTypeTable, KindsAndValidity) {
-    for (int32_t value = -1; value <= 13; ++value) {
-        EXPECT_EQ(is_valid(value), value >= 1 && value <= 12);
+    for (int32_t value = -1; value <= 22; ++value) {
+        EXPECT_EQ(is_valid(value), value >= 1 && value <= 21);
         EXPECT_EQ(is_floating(static_cast<DType>(value)), value >= 1 && value <= 5);
     }
     EXPECT_EQ(dtype_kind(DType::e8m0), DTypeKind::scale);
@@ -75,8 +96,8 @@ TEST(DTypeTable, KindsAndValidity) {
     EXPECT_EQ(dtype_kind(DType::uint8), DTypeKind::unsigned_integer);
     EXPECT_EQ(dtype_size(DType::none), 0);
     EXPECT_EQ(dtype_kind(DType::fp4_e2m1), DTypeKind::packed_floating);
-    EXPECT_EQ(dtype_size(static_cast<DType>(13)), 0);
-    EXPECT_EQ(dtype_bits(static_cast<DType>(13)), 0);
+    EXPECT_EQ(dtype_size(static_cast<DType>(22)), 0);
+    EXPECT_EQ(dtype_bits(static_cast<DType>(22)), 0);
 }
 
 TEST(DTypeTable, MaxFiniteIsTheLargestStoredValue) {

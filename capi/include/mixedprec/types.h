@@ -23,6 +23,17 @@
 #define MP_DTYPE_UINT8 11   /* unsigned, 1 byte */
 #define MP_DTYPE_FP4_E2M1                                                                          \
     12 /* max 6, no NaN; two to a byte, the first one low; only in quantized tensors */
+/* Codes in blocks of a row, each with its scales inside, as ggml's files have them: only in model files. A block is 32 elements,
+ * of the types with a K 256; the last sizes of shapes are multiples of that. */
+#define MP_DTYPE_Q4_0 13        /* d * (code - 8), d fp16: 18 bytes a block */
+#define MP_DTYPE_Q4_1 14        /* d * code + m, d and m fp16: 20 bytes */
+#define MP_DTYPE_Q5_0 15        /* d * (code - 16): 22 bytes */
+#define MP_DTYPE_Q5_1 16        /* d * code + m: 24 bytes */
+#define MP_DTYPE_Q8_0 17        /* d * code, code int8: 34 bytes */
+#define MP_DTYPE_Q4_K 18        /* d * s * code - m * t for each 32, s and t of 6 bits: 144 bytes */
+#define MP_DTYPE_Q5_K 19        /* the same with codes of 5 bits: 176 bytes */
+#define MP_DTYPE_Q6_K 20        /* d * s * (code - 32) for each 16, s int8: 210 bytes */
+#define MP_DTYPE_MXFP4_BLOCK 21 /* E2M1 codes under an E8M0 scale: 17 bytes */
 
 /* Kinds of device. 0 means "the context's device". */
 #define MP_DEVICE_DEFAULT 0
@@ -72,7 +83,7 @@ MP_API int32_t mp_dtype_from_name(const char* name);
 
 /** Bytes of one element.
  * @param[in] dtype  one of MP_DTYPE_*
- * @returns the size in bytes; 0 for types of less than a byte, for MP_DTYPE_NONE and for any other number
+ * @returns the size in bytes; 0 for types of less than a byte, for those of blocks, for MP_DTYPE_NONE and for any other number
  * @threads A
  * @since 0.2 */
 MP_API size_t mp_dtype_size(int32_t dtype);

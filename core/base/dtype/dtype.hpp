@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types as run-time data: the enumeration and what follows from dtype_list.def alone.
+// Element types as run-time data: the enumeration and what follows from dtype_list.def and block_types.def alone.
 // Conversions are in numerics/; the mappings of NCCL, cuBLASLt and MPI are in their own folders.
 #pragma once
 
@@ -16,6 +16,9 @@ enum class DType : int32_t {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits) name = value,
 #include "dtype/dtype_list.def"
 #undef X
+#define X(name, NAME, value, elements, bytes) name = value,
+#include "dtype/block_types.def"
+#undef X
 };
 
 enum class DTypeKind : int32_t {
@@ -24,7 +27,8 @@ enum class DTypeKind : int32_t {
     scale,
     signed_integer,
     unsigned_integer,
-    packed_floating
+    packed_floating,
+    blocks
 };
 
 // Tables elsewhere static_assert on this, so a new type does not compile until each has its row.
@@ -32,12 +36,15 @@ inline constexpr int32_t kDTypeCount = 0
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits) +1
 #include "dtype/dtype_list.def"
 #undef X
+#define X(name, NAME, value, elements, bytes) +1
+#include "dtype/block_types.def"
+#undef X
     ;
 
 // True for the number of a type; `none` is not one.
 MP_HD_INLINE constexpr bool is_valid(int32_t value) { return value >= 1 && value <= kDTypeCount; }
 
-// Bits of one element; 0 for `none` and for numbers that are no type.
+// Bits of one element; 0 for `none`, for types of blocks, and for numbers that are no type.
 MP_HD_INLINE constexpr int64_t dtype_bits(DType dtype) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
@@ -45,13 +52,30 @@ MP_HD_INLINE constexpr int64_t dtype_bits(DType dtype) {
         return bits;
 #include "dtype/dtype_list.def"
 #undef X
-    case DType::none:
-        break;
+    default:
+        return 0;
     }
-    return 0;
 }
 
-// Bytes of one element; 0 for packed types, for `none` and for numbers that are no type.
+// So many elements, behind each other in a row, are so many bytes. {0, 0} where elements are by themselves.
+struct TypeBlock {
+    int64_t elements = 0;
+    int64_t bytes = 0;
+};
+MP_HD_INLINE constexpr TypeBlock type_block(DType dtype) {
+    switch (dtype) {
+#define X(name, NAME, value, elements, bytes)                                                      \
+    case DType::name:                                                                              \
+        return {elements, bytes};
+#include "dtype/block_types.def"
+#undef X
+    default:
+        return {};
+    }
+}
+MP_HD_INLINE constexpr bool is_in_blocks(DType dtype) { return type_block(dtype).elements != 0; }
+
+// Bytes of one element; 0 for packed types, for those of blocks, for `none` and for numbers that are no type.
 MP_HD_INLINE constexpr int64_t dtype_size(DType dtype) { return dtype_bits(dtype) / 8; }
 
 // Whether memory begins at a multiple of `size` bytes, a power of two.
@@ -64,8 +88,12 @@ inline bool is_aligned(const void* data, DType dtype) {
     return size <= 1 || is_aligned(data, size);
 }
 
-// Bytes of an array. Packed elements fill them without gaps; only the last byte may be part empty.
+// Bytes of an array. Packed elements fill them without gaps; only the last byte or block may be part empty.
 MP_HD_INLINE constexpr int64_t bytes_of(DType dtype, int64_t count) {
+    const TypeBlock block = type_block(dtype);
+    if (block.elements != 0) {
+        return (count + block.elements - 1) / block.elements * block.bytes;
+    }
     const int64_t bits = dtype_bits(dtype);
     return bits >= 8 ? count * (bits / 8) : (count * bits + 7) / 8;
 }
@@ -77,10 +105,9 @@ MP_HD_INLINE constexpr DTypeKind dtype_kind(DType dtype) {
         return DTypeKind::kind;
 #include "dtype/dtype_list.def"
 #undef X
-    case DType::none:
-        break;
+    default:
+        return is_in_blocks(dtype) ? DTypeKind::blocks : DTypeKind::none;
     }
-    return DTypeKind::none;
 }
 
 // True for the types that hold real-valued data, an element to one or more bytes. E8M0 is not among
@@ -109,8 +136,8 @@ MP_HD_INLINE constexpr bool is_code(DType dtype) {
 // A type that the compiler knows, as an argument.
 template <DType kDType> using DTypeConstant = std::integral_constant<DType, kDType>;
 
-// body(DTypeConstant<...>{}) for the type; not called for `none` and for numbers that are no type. Kernels call it outside
-// their loops, so a new type needs no row in any of them.
+// body(DTypeConstant<...>{}) for the type; not called for `none`, for types of blocks and for numbers that are no type. Kernels
+// call it outside their loops, so a new type needs no row in any of them.
 template <class Body> MP_HD_INLINE constexpr void visit_dtype(DType dtype, const Body& body) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
@@ -118,7 +145,7 @@ template <class Body> MP_HD_INLINE constexpr void visit_dtype(DType dtype, const
         return body(DTypeConstant<DType::name>{});
 #include "dtype/dtype_list.def"
 #undef X
-    case DType::none:
+    default:
         break;
     }
 }
@@ -133,12 +160,12 @@ template <class Body> MP_HD_INLINE constexpr void visit_floating(DType dtype, co
         break;
 #include "dtype/dtype_list.def"
 #undef X
-    case DType::none:
+    default:
         break;
     }
 }
 
-// Largest finite value as fp32 (see dtype_list.def for wide integers); 0 for `none`.
+// Largest finite value as fp32 (see dtype_list.def for wide integers); 0 for `none` and for types of blocks.
 MP_HD_INLINE constexpr float max_finite(DType dtype) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
@@ -146,7 +173,7 @@ MP_HD_INLINE constexpr float max_finite(DType dtype) {
         return max_finite;
 #include "dtype/dtype_list.def"
 #undef X
-    case DType::none:
+    default:
         break;
     }
     return 0.0f;
@@ -160,7 +187,12 @@ constexpr const char* dtype_name(DType dtype) {
         return #name;
 #include "dtype/dtype_list.def"
 #undef X
-    case DType::none:
+#define X(name, NAME, value, elements, bytes)                                                      \
+    case DType::name:                                                                              \
+        return #name;
+#include "dtype/block_types.def"
+#undef X
+    default:
         break;
     }
     return "none";
@@ -174,6 +206,12 @@ constexpr DType parse_dtype(std::string_view text) {
     }
 #include "dtype/dtype_list.def"
 #undef X
+#define X(name, NAME, value, elements, bytes)                                                      \
+    if (text == #name) {                                                                           \
+        return DType::name;                                                                        \
+    }
+#include "dtype/block_types.def"
+#undef X
     return DType::none;
 }
 
@@ -182,7 +220,7 @@ struct DlpackType {
     uint8_t bits;
 };
 
-// What DLDataType holds for the type (lanes is 1); {0, 0} for `none`.
+// What DLDataType holds for the type (lanes is 1); {0, 0} where DLPack has none for it.
 constexpr DlpackType dlpack_type(DType dtype) {
     switch (dtype) {
 #define X(name, NAME, value, bits, kind, max_finite, dlpack_code, dlpack_bits)                     \
@@ -190,7 +228,7 @@ constexpr DlpackType dlpack_type(DType dtype) {
         return {dlpack_code, dlpack_bits};
 #include "dtype/dtype_list.def"
 #undef X
-    case DType::none:
+    default:
         break;
     }
     return {0, 0};
@@ -200,7 +238,7 @@ constexpr DlpackType dlpack_type(DType dtype) {
 constexpr DType dtype_from_dlpack(uint8_t code, uint8_t bits) {
     for (int32_t value = 1; value <= kDTypeCount; ++value) {
         const DlpackType type = dlpack_type(static_cast<DType>(value));
-        if (type.code == code && type.bits == bits) {
+        if (type.code == code && type.bits == bits && bits != 0) {
             return static_cast<DType>(value);
         }
     }
