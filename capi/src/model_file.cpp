@@ -16,6 +16,9 @@ ModelFileObject::ModelFileObject(const char* path, bool follows_links)
     for (const ModelFiles::Tensor& tensor : files.tensors()) {
         names.emplace_back(tensor.entry->name);
     }
+    for (const ModelFiles::Value& value : files.values()) {
+        keys.emplace_back(value.entry->key);
+    }
 }
 
 } // namespace mp::capi
@@ -48,6 +51,49 @@ mp_file_tensor describe(const ModelFileObject& model, std::size_t index) {
     result.path = model.files.path(tensor.file).c_str();
     return result;
 }
+
+std::size_t checked_value(const ModelFileObject& model, int64_t index) {
+    const auto count = static_cast<int64_t>(model.keys.size());
+    if (index < 0 || index >= count) {
+        fail(Code::invalid_argument, "index is %lld; the model file has %lld keys",
+             static_cast<long long>(index), static_cast<long long>(count));
+    }
+    return static_cast<std::size_t>(index);
+}
+
+std::size_t value_of(const ModelFileObject& model, const char* key) {
+    const std::size_t found = model.files.find_value(key);
+    if (found == model.keys.size()) {
+        fail(Code::unknown_name, "the model file has no metadata '%.200s'", key);
+    }
+    return found;
+}
+
+mp_file_value describe_value(const ModelFileObject& model, std::size_t index) {
+    const ModelFiles::Value& value = model.files.values()[index];
+    mp_file_value result = MP_FILE_VALUE_INIT;
+    result.type = static_cast<int32_t>(value.entry->type);
+    result.is_list = value.entry->is_list ? 1 : 0;
+    result.count = value.entry->count;
+    result.key = model.keys[index].c_str();
+    result.path = model.files.path(value.file).c_str();
+    return result;
+}
+
+std::string text_of(const ModelFileObject& model, std::size_t index, int64_t item) {
+    const ModelFiles::Value& value = model.files.values()[index];
+    if (item < 0 || item >= value.entry->count) {
+        fail(Code::invalid_argument, "item is %lld; '%.200s' has %u", static_cast<long long>(item),
+             model.keys[index].c_str(), value.entry->count);
+    }
+    return model.files.header(value.file).text(*value.entry, static_cast<std::size_t>(item));
+}
+
+static_assert(MP_FILE_VALUE_TEXT == static_cast<int>(ValueType::text) &&
+              MP_FILE_VALUE_BOOLEAN == static_cast<int>(ValueType::boolean) &&
+              MP_FILE_VALUE_INTEGER == static_cast<int>(ValueType::integer) &&
+              MP_FILE_VALUE_UNSIGNED == static_cast<int>(ValueType::unsigned_integer) &&
+              MP_FILE_VALUE_FLOAT == static_cast<int>(ValueType::floating));
 
 } // namespace
 
@@ -94,14 +140,63 @@ mp_status mp_model_file_get_metadata(const mp_model_file* model, const char* key
     return boundary([&] {
         const ModelFileObject& object = *object_of(model, "model");
         (void)required(key, "key");
-        for (std::size_t file = 0; file < object.files.file_count(); ++file) {
-            const auto value = object.files.header(file).metadata(key);
-            if (value.has_value()) {
-                copy_text(std::string(*value), buffer, capacity, needed);
-                return;
-            }
+        const std::size_t found = value_of(object, key);
+        const FileValue& value = *object.files.values()[found].entry;
+        if (value.is_list) {
+            fail(Code::invalid_argument,
+                 "'%.200s' is a list of %u; see mp_model_file_get_value_item", key, value.count);
         }
-        fail(Code::unknown_name, "the model file has no metadata '%.200s'", key);
+        copy_text(text_of(object, found, 0), buffer, capacity, needed);
+    });
+}
+
+mp_status mp_model_file_get_value_count(const mp_model_file* model, int64_t* count) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        *required(count, "count") = static_cast<int64_t>(object.keys.size());
+    });
+}
+
+mp_status mp_model_file_get_value(const mp_model_file* model, int64_t index, mp_file_value* value) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        write_struct(value, describe_value(object, checked_value(object, index)), "value");
+    });
+}
+
+mp_status mp_model_file_get_value_index(const mp_model_file* model, const char* key,
+                                        int64_t* index) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        const std::size_t found = value_of(object, required(key, "key"));
+        *required(index, "index") = static_cast<int64_t>(found);
+    });
+}
+
+mp_status mp_model_file_get_value_item(const mp_model_file* model, int64_t index, int64_t item,
+                                       char* buffer, size_t capacity, size_t* needed) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        copy_text(text_of(object, checked_value(object, index), item), buffer, capacity, needed);
+    });
+}
+
+mp_status mp_model_file_read_floats(const mp_model_file* model, int64_t index, int64_t first,
+                                    float* values, int64_t count) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        const std::size_t tensor = checked_index(object, index);
+        const int64_t has = describe(object, tensor).count;
+        if (first < 0 || count < 0 || first > has || count > has - first) {
+            fail(Code::invalid_argument,
+                 "%lld elements from element %lld on were asked for; tensor '%.200s' has %lld",
+                 static_cast<long long>(count), static_cast<long long>(first),
+                 object.names[tensor].c_str(), static_cast<long long>(has));
+        }
+        float* to = count == 0 ? values : required(values, "values");
+        object.files.read_floats(tensor, first, {to, static_cast<std::size_t>(count)});
+        note_write(to,
+                   static_cast<std::size_t>(count) * sizeof(float)); // it may be a layer's weight
     });
 }
 

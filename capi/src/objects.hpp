@@ -115,12 +115,13 @@ struct CheckpointObject {
     std::set<std::string> data;
 };
 
-// A model's files, with their tensors' names as C has text.
+// A model's files, with their tensors' names and their keys as C has text.
 struct ModelFileObject {
     ModelFileObject(const char* path, bool follows_links);
 
     model::ModelFiles files;
-    std::vector<std::string> names;
+    std::vector<std::string> names; // of tensors
+    std::vector<std::string> keys;
 };
 
 struct CommRequestObject;

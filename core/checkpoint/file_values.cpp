@@ -3,15 +3,10 @@
 
 #include <algorithm>
 
-#include "numerics/codec.hpp"
-
 namespace mp::checkpoint {
 namespace {
 
-using model::FileType;
 using model::ModelFiles;
-
-constexpr std::size_t kPieceElements = std::size_t{1} << 18;
 
 std::size_t tensor_of(const ModelFiles& files, const optim::Parameter& p,
                       const std::string& prefix) {
@@ -32,14 +27,7 @@ std::size_t tensor_of(const ModelFiles& files, const optim::Parameter& p,
         fail(Code::invalid_shape, "model file: tensor '%.300s' is %s, but parameter '%s' is %s",
              name.c_str(), shape_text(shape).c_str(), p.name.c_str(), wanted.text().c_str());
     }
-    const FileType type = files.tensors()[found].entry->type;
-    const DType dtype = model::dtype_of(type);
-    if (dtype != DType::fp32 && dtype != DType::fp16 && dtype != DType::bf16) {
-        fail(Code::invalid_dtype,
-             "model file: tensor '%.300s' is %s; values of parameters are read from F32, F16 or "
-             "BF16",
-             name.c_str(), model::file_type_name(type));
-    }
+    files.check_floats(found);
     return found;
 }
 
@@ -54,18 +42,7 @@ FileValues::FileValues(const ModelFiles& files, const optim::Parameters& paramet
 }
 
 void FileValues::read(int32_t index, int64_t first, std::span<float> values) {
-    const std::size_t tensor = tensors_.at(static_cast<std::size_t>(index));
-    const DType dtype = model::dtype_of(files_.tensors()[tensor].entry->type);
-    for (std::size_t start = 0; start < values.size(); start += kPieceElements) {
-        const std::size_t count = std::min(kPieceElements, values.size() - start);
-        bytes_.resize(static_cast<std::size_t>(bytes_of(dtype, static_cast<int64_t>(count))));
-        files_.read(tensor, bytes_of(dtype, first + static_cast<int64_t>(start)), bytes_.data(),
-                    bytes_.size());
-        for (std::size_t i = 0; i < count; ++i) {
-            values[start + i] =
-                numerics::load_as_float(dtype, bytes_.data(), static_cast<int64_t>(i));
-        }
-    }
+    files_.read_floats(tensors_.at(static_cast<std::size_t>(index)), first, values);
 }
 
 } // namespace mp::checkpoint

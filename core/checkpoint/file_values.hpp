@@ -13,7 +13,7 @@ namespace mp::checkpoint {
 class FileValues final : public optim::ValueSource {
   public:
     // The tensor of parameter 'w' is called `prefix` + 'w'. Throws where one of `indices` has none, or one of another shape or
-    // of a type that is no plain floating-point one. Both outlive this.
+    // of a type that holds no numbers. Both outlive this.
     FileValues(const model::ModelFiles& files, const optim::Parameters& parameters,
                std::span<const int32_t> indices, const std::string& prefix);
     void read(int32_t index, int64_t first, std::span<float> values) override;
@@ -21,7 +21,6 @@ class FileValues final : public optim::ValueSource {
   private:
     const model::ModelFiles& files_;
     std::vector<std::size_t> tensors_; // by parameter: which of the files'
-    std::vector<unsigned char> bytes_; // of a piece
 };
 
 } // namespace mp::checkpoint

@@ -141,10 +141,7 @@ std::optional<std::string_view> Header::metadata(std::string_view key) const noe
     return is_text ? std::optional(found->data) : std::nullopt;
 }
 
-std::optional<std::string> Header::text(const FileValue& value, std::size_t item) const {
-    if (item >= value.count) {
-        return std::nullopt;
-    }
+std::string Header::text(const FileValue& value, std::size_t item) const {
     if (value.type == ValueType::text) {
         return std::string(value.is_list ? parts_.texts[value.first_text + item] : value.data);
     }

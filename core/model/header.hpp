@@ -76,8 +76,8 @@ class Header {
     [[nodiscard]] const FileValue* value(std::string_view key) const noexcept;
     // Where the key has one text.
     [[nodiscard]] std::optional<std::string_view> metadata(std::string_view key) const noexcept;
-    // The text of one of a value's; nothing where it has not so many.
-    [[nodiscard]] std::optional<std::string> text(const FileValue& value, std::size_t item) const;
+    // The text of one of a value's, which has so many; of numbers the shortest that reads back the same.
+    [[nodiscard]] std::string text(const FileValue& value, std::size_t item) const;
     [[nodiscard]] int64_t data_begin() const noexcept { return parts_.data_begin; }
 
   private:

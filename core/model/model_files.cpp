@@ -2,12 +2,17 @@
 #include "model/model_files.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "dtype/divide.hpp"
+#include "model/gguf.hpp"
+#include "model/gguf_parts.hpp"
 #include "model/manifest_name.hpp"
 #include "model/safetensors.hpp"
+#include "numerics/block_types.hpp"
 #include "system/json_reader.hpp"
 
 namespace mp::model {
@@ -15,8 +20,11 @@ namespace {
 
 constexpr const char* kIndexEnd = ".index.json";
 constexpr int64_t kMostIndex = int64_t{64} << 20;
+constexpr int64_t kPieceElements = int64_t{1} << 18; // that become numbers at a time; whole blocks
+constexpr int64_t kFirstRead = int64_t{1}
+                               << 20; // of a GGUF header, which does not say how long it is
 
-// What a file is that begins so, where it is one that is met instead of a safetensors file.
+// What a file is that begins so, where it is one that is met instead.
 const char* mistaken_for(std::string_view begin) noexcept {
     struct Known {
         std::string_view begins;
@@ -29,7 +37,8 @@ const char* mistaken_for(std::string_view begin) noexcept {
               "folder"},
         {"PK\x03\x04", "a zip archive, as torch.save writes them"},
         {"\x80\x02", "a pickle, as older torch.save writes them"},
-        {"GGUF", "a GGUF file"},
+        {"tjgg", "a ggml file from before GGUF"},
+        {"lmgg", "a ggml file from before GGUF"},
         {"\x89HDF", "an HDF5 file"}};
     begin.remove_prefix(std::min(begin.find_first_not_of(" \t\r\n"), begin.size()));
     for (const Known& known : kKnown) {
@@ -41,40 +50,70 @@ const char* mistaken_for(std::string_view begin) noexcept {
 }
 
 [[noreturn]] void refuse_file(const std::string& path, const char* why) {
-    fail(Code::corrupt_data, "'%.500s' is no safetensors file: %.400s", path.c_str(), why);
+    fail(Code::corrupt_data, "'%.500s' is neither safetensors nor GGUF: %.400s", path.c_str(), why);
 }
 
-// The header's length; a file that is none is called what it is.
-std::size_t length_of(system::FileTable& files, int32_t handle, int64_t bytes,
-                      const std::string& path) {
-    unsigned char begin[64] = {};
-    const auto count = static_cast<std::size_t>(std::min<int64_t>(bytes, sizeof begin));
-    check(files.read(handle, 0, begin, count));
+// A safetensors header's length; a file that is none is called what it is.
+std::size_t length_of(std::string_view begin, int64_t bytes, const std::string& path) {
     unsigned char prefix[8] = {};
-    std::memcpy(prefix, begin, std::min(count, sizeof prefix));
+    std::memcpy(prefix, begin.data(), std::min(begin.size(), sizeof prefix));
     try {
         return static_cast<std::size_t>(header_bytes(prefix, bytes));
     } catch (const Error& error) {
-        const char* other = mistaken_for({reinterpret_cast<const char*>(begin), count});
+        const char* other = mistaken_for(begin);
         refuse_file(path, other != nullptr ? (std::string("it is ") + other).c_str()
                           : bytes < 8      ? "it has too few bytes"
                                            : error.what());
     }
 }
 
+std::string read_text(system::FileTable& files, int32_t handle, int64_t offset, std::size_t bytes) {
+    std::string text(bytes, '\0');
+    check(files.read(handle, offset, text.data(), bytes));
+    return text;
+}
+
+Header read_gguf_file(system::FileTable& files, int32_t handle, int64_t file_bytes) {
+    for (int64_t bytes = kFirstRead;; bytes *= 4) {
+        const auto most = static_cast<std::size_t>(std::min(bytes, file_bytes));
+        auto header = read_gguf(read_text(files, handle, 0, most), file_bytes);
+        if (header.has_value()) {
+            return std::move(*header);
+        }
+    }
+}
+
 Header read_header(system::FileTable& files, int32_t handle, const std::string& path) {
     int64_t bytes = 0;
     check(files.size(handle, &bytes));
-    std::string text(length_of(files, handle, bytes, path), '\0');
-    check(files.read(handle, 8, text.data(), text.size()));
-    if (text.front() != '{') {
+    const std::string begin =
+        read_text(files, handle, 0, static_cast<std::size_t>(std::min<int64_t>(bytes, 64)));
+    const bool is_gguf = begin.starts_with(kGgufMagic);
+    const std::string text =
+        is_gguf ? "" : read_text(files, handle, 8, length_of(begin, bytes, path));
+    if (!is_gguf && text.front() != '{') {
         refuse_file(path, "its header does not begin with {");
     }
     try {
-        return read_safetensors(text, bytes);
+        return is_gguf ? read_gguf_file(files, handle, bytes) : read_safetensors(text, bytes);
     } catch (const Error& error) {
         fail(error.status().code(), "'%.500s': %.400s", path.c_str(), error.what());
     }
+}
+
+// No later part of one that is split.
+bool is_first_part(const std::string& name) {
+    const auto part = gguf_part(name);
+    return !part.has_value() || part->part == 1;
+}
+
+// A number of a key; -1 where there is none.
+int64_t number_of(const Header& header, std::string_view key) {
+    const FileValue* value = header.value(key);
+    const bool is_number =
+        value != nullptr && !value->is_list &&
+        (value->type == ValueType::unsigned_integer || value->type == ValueType::integer);
+    return is_number ? std::strtoll(header.text(*value, 0).c_str(), nullptr, 10) : -1;
 }
 
 bool is_beside(std::string_view name) noexcept {
@@ -130,7 +169,39 @@ void ModelFiles::add(const std::string& path) {
         add_index(path);
     } else {
         add_file(path);
+        add_split(path);
         index_names();
+    }
+}
+
+// The other parts of a GGUF that is split.
+void ModelFiles::add_split(const std::string& path) {
+    const auto says = [this](std::size_t file, const GgufPart& part) {
+        const Header& header = files_[file].header;
+        if (number_of(header, "split.no") != part.part - 1 ||
+            number_of(header, "split.count") != part.parts) {
+            fail(Code::corrupt_data, "'%.500s' is not part %d of %d, as its name says",
+                 files_[file].path.c_str(), part.part, part.parts);
+        }
+    };
+    const int64_t parts = number_of(files_.front().header, "split.count");
+    if (parts <= 1) {
+        return;
+    }
+    const auto own = gguf_part(path);
+    if (!own.has_value()) {
+        fail(
+            Code::corrupt_data,
+            "'%.500s' is a part of a GGUF that is split; its name must end as -00001-of-00003.gguf",
+            path.c_str());
+    }
+    says(0, *own);
+    GgufPart other = *own;
+    for (other.part = 1; other.part <= own->parts; ++other.part) {
+        if (other.part != own->part) {
+            add_file(gguf_path(other));
+            says(files_.size() - 1, other);
+        }
     }
 }
 
@@ -142,20 +213,29 @@ void ModelFiles::add_folder(const std::string& path) {
              "'%.500s' is a checkpoint, which has states beside weights: give a model's files",
              path.c_str());
     }
-    std::vector<std::string> indexes, parts;
+    std::vector<std::string> indexes, parts, ggufs;
     for (const std::string& name : names) {
         if (name.ends_with(".safetensors.index.json")) {
             indexes.push_back(path + "/" + name);
         } else if (name.ends_with(".safetensors")) {
             parts.push_back(path + "/" + name);
+        } else if (name.ends_with(".gguf") && is_first_part(name)) {
+            ggufs.push_back(path + "/" + name);
         }
     }
     if (indexes.size() == 1) { // what else lies there is another form of the model
         add_index(indexes[0]);
         return;
     }
+    if (parts.empty() && ggufs.size() == 1) {
+        add(ggufs[0]);
+        return;
+    }
     if (parts.empty()) {
-        fail(Code::io_error, "'%.500s' has no safetensors files", path.c_str());
+        fail(ggufs.empty() ? Code::io_error : Code::invalid_argument,
+             ggufs.empty() ? "'%.500s' has no safetensors files, and no GGUF file"
+                           : "'%.500s' has several GGUF files: give one of them",
+             path.c_str());
     }
     for (const std::string& part : parts) {
         add_file(part);
@@ -205,6 +285,12 @@ void ModelFiles::add_file(const std::string& path) {
         }
         tensors_.push_back({&tensor, files_.size() - 1});
     }
+    for (const FileValue& value : files_.back().header.values()) {
+        if (value.key.find('\0') != std::string_view::npos) {
+            fail(Code::corrupt_data, "'%.500s': a key has a zero byte", path.c_str());
+        }
+        values_.push_back({&value, files_.size() - 1});
+    }
 }
 
 void ModelFiles::index_names() {
@@ -236,6 +322,21 @@ std::size_t ModelFiles::find(std::string_view name) const noexcept {
     return found == NameIndex::kNone ? tensors_.size() : found;
 }
 
+std::size_t ModelFiles::find_value(std::string_view key) const noexcept {
+    std::size_t before = 0; // values of files before
+    for (const File& file : files_) {
+        const std::deque<FileValue>& values = file.header.values();
+        const FileValue* found = file.header.value(key);
+        if (found != nullptr) {
+            const auto here = std::find_if(values.begin(), values.end(),
+                                           [&](const FileValue& value) { return &value == found; });
+            return before + static_cast<std::size_t>(here - values.begin());
+        }
+        before += values.size();
+    }
+    return before;
+}
+
 void ModelFiles::read(std::size_t index, int64_t offset, void* data, std::size_t bytes) const {
     const Tensor& tensor = tensors_.at(index);
     const int64_t size = tensor.entry->end - tensor.entry->begin;
@@ -249,6 +350,35 @@ void ModelFiles::read(std::size_t index, int64_t offset, void* data, std::size_t
     const File& file = files_[tensor.file];
     check(table_.read(file.handle.handle(), file.header.data_begin() + tensor.entry->begin + offset,
                       data, bytes));
+}
+
+void ModelFiles::check_floats(std::size_t index) const {
+    const FileTensor& tensor = *tensors_.at(index).entry;
+    const DType dtype = dtype_of(tensor.type);
+    if (!is_high_precision(dtype) && !is_in_blocks(dtype)) {
+        fail(Code::invalid_dtype,
+             "model file: tensor '%.*s' is %s; numbers are read from F32, F16, BF16, Q4_0, Q4_1, "
+             "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K and MXFP4",
+             static_cast<int>(std::min<std::size_t>(tensor.name.size(), 200)), tensor.name.data(),
+             file_type_name(tensor.type));
+    }
+}
+
+void ModelFiles::read_floats(std::size_t index, int64_t first, std::span<float> values) const {
+    check_floats(index);
+    const DType dtype = dtype_of(tensors_[index].entry->type);
+    const int64_t block = block_elements(tensors_[index].entry->type);
+    const auto count = static_cast<int64_t>(values.size());
+    std::vector<unsigned char> bytes;
+    for (int64_t done = 0; done < count;) {
+        const int64_t begin = (first + done) / block * block; // whole blocks are read
+        const int64_t n = std::min(count - done, begin + kPieceElements - first - done);
+        const int64_t end = round_up(first + done + n, block);
+        bytes.resize(static_cast<std::size_t>(mp::bytes_of(dtype, end - begin)));
+        read(index, mp::bytes_of(dtype, begin), bytes.data(), bytes.size());
+        numerics::load_floats(dtype, bytes.data(), first + done - begin, n, values.data() + done);
+        done += n;
+    }
 }
 
 } // namespace mp::model

@@ -138,14 +138,14 @@ TEST(ModelFile, WhatIsNoneIsCalledWhatItIs) {
         {R"({"weight_map": 1})", "JSON"},
         {std::string("PK\x03\x04", 4) + std::string(60, '\0'), "zip"},
         {"\x80\x02}q", "pickle"},
-        {std::string("GGUF\x03", 5) + std::string(60, '\0'), "GGUF"},
+        {std::string("tjgg\x03", 5) + std::string(60, '\0'), "before GGUF"},
         {"", "too few bytes"},
         {"1234567", "too few bytes"},
         {std::string(64, '\xff'), "header"},
         {std::string("\x04\0\0\0\0\0\0\0[]  ", 12), "does not begin with {"}};
     for (const auto& [bytes, words] : cases) {
         write_text(path, bytes);
-        MP_FAILS(open_status(path), MP_STATUS_CORRUPT_DATA, "no safetensors file", words);
+        MP_FAILS(open_status(path), MP_STATUS_CORRUPT_DATA, "neither safetensors nor GGUF", words);
     }
     write_parts(path, {{"x", "F33", {1}, "1234"}});
     MP_FAILS(open_status(path), MP_STATUS_CORRUPT_DATA, "'F33' is not supported");

@@ -22,7 +22,7 @@ bool is_model(const std::string& path) {
         if (name == "manifest.json" || name.starts_with("step-")) { // a checkpoint, or some
             return false;
         }
-        has_files = has_files || name.ends_with(".safetensors");
+        has_files = has_files || name.ends_with(".safetensors") || name.ends_with(".gguf");
     }
     return has_files && !error;
 }

@@ -60,7 +60,7 @@ MP_API mp_status mp_optimizer_init_params(mp_optimizer* optimizer, mp_queue* que
 /** Gives parameters the values that a model's files have. Each rank reads what it has. Blocks.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
- * @param[in] model      has a tensor of each parameter's shape, in F32, F16 or BF16
+ * @param[in] model      has a tensor of each parameter's shape, of a type that mp_model_file_read_floats takes
  * @param[in] prefix     what the files' names begin with before a parameter's name, "model." say; NULL: nothing
  * @param[in] indices    the parameters' numbers; NULL: all parameters
  * @param[in] count      how many; without indices 0

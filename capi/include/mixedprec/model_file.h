@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mp_model_file: the tensors of a model that comes as files. Today safetensors: one file, an index with the files that it
- * names, or a folder of them.
+ * mp_model_file: the tensors of a model that comes as files. safetensors: one file, an index with the files that it names, or a
+ * folder of them. GGUF, versions 2 and 3: one file, split ones too, or a folder with one.
  *
  * Only headers are read until bytes are asked for. A file may come from anybody: damaged or hostile ones get
- * MP_STATUS_CORRUPT_DATA, and what is no safetensors file is called what it is. */
+ * MP_STATUS_CORRUPT_DATA, and what is neither is called what it is. */
 #ifndef MIXEDPREC_MODEL_FILE_H
 #define MIXEDPREC_MODEL_FILE_H
 
@@ -32,12 +32,34 @@ typedef struct mp_file_tensor {
 #define MP_FILE_TENSOR_INIT                                                                        \
     { sizeof(mp_file_tensor), 0, 0, 0, {0}, 0, 0, NULL, NULL, NULL }
 
+/* mp_file_value.type */
+#define MP_FILE_VALUE_TEXT 0
+#define MP_FILE_VALUE_BOOLEAN 1
+#define MP_FILE_VALUE_INTEGER 2
+#define MP_FILE_VALUE_UNSIGNED 3
+#define MP_FILE_VALUE_FLOAT 4
+
+/** What a model's file says of itself by a key: "__metadata__" of safetensors, which has texts alone, and the keys of GGUF. */
+typedef struct mp_file_value {
+    uint32_t struct_size; /* sizeof(mp_file_value), set by the caller */
+    int32_t type;         /* MP_FILE_VALUE_* */
+    int32_t is_list;      /* 1: a list; else there is one */
+    int32_t reserved;     /* 0 */
+    int64_t count;        /* items of the list, or 1 */
+    const char* key;      /* UTF-8; lives as long as the model file */
+    const char* path;     /* the file that it is in; lives as long as the model file */
+} mp_file_value;
+
+#define MP_FILE_VALUE_INIT                                                                         \
+    { sizeof(mp_file_value), 0, 0, 0, 0, NULL, NULL }
+
 /** Opens a model's files and reads their headers. They stay open. Of a folder: what its index names, where it has one; else all
- * of its .safetensors files. No name may be in two files. Blocks.
- * @param[in]  path   a safetensors file, an index (....index.json), or a folder
+ * of its .safetensors files; else its GGUF. No name may be in two files. Blocks.
+ * @param[in]  path   a safetensors or GGUF file, one of the parts of a split GGUF, an index (....index.json), or a folder
  * @param[in]  flags  MP_MODEL_FILE_*
  * @param[out] out    the new model file
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT (unknown flags, or a checkpoint's folder);
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_ARGUMENT (unknown flags, a checkpoint's folder, or one with
+ *          several GGUF files);
  *          MP_STATUS_CORRUPT_DATA; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads A
  * @since 0.2 */
@@ -80,18 +102,75 @@ MP_API mp_status mp_model_file_get_tensor(const mp_model_file* model, int64_t in
 MP_API mp_status mp_model_file_get_index(const mp_model_file* model, const char* name,
                                          int64_t* index);
 
-/** What the files say of themselves by a key of `__metadata__`, in the first file that has it.
+/** The text of a key's one value, in the first file that has it; of a number its shortest digits, "true" or "false".
  * @param[in]  model     the model file
- * @param[in]  key       such as "format"
+ * @param[in]  key       such as "format", "general.architecture"
  * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
  * @param[in]  capacity  bytes of buffer
  * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
  * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE;
- *          MP_STATUS_UNKNOWN_NAME where no file has the key
+ *          MP_STATUS_UNKNOWN_NAME where no file has the key; MP_STATUS_INVALID_ARGUMENT where it has a list
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_model_file_get_metadata(const mp_model_file* model, const char* key,
                                             char* buffer, size_t capacity, size_t* needed);
+
+/** How many keys there are.
+ * @param[in]  model  the model file
+ * @param[out] count  keys of all files
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_model_file_get_value_count(const mp_model_file* model, int64_t* count);
+
+/** One key. They are in the order of the files, and in theirs.
+ * @param[in]     model  the model file
+ * @param[in]     index  0 to the count - 1
+ * @param[in,out] value  struct_size set by the caller; the rest is written
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_STRUCT_TOO_NEW;
+ *          MP_STATUS_INVALID_ARGUMENT for an index that is not there
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_model_file_get_value(const mp_model_file* model, int64_t index,
+                                         mp_file_value* value);
+
+/** The index of a key.
+ * @param[in]  model  the model file
+ * @param[in]  key    such as "tokenizer.ggml.tokens"
+ * @param[out] index  of the first file's that has it
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_UNKNOWN_NAME
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_model_file_get_value_index(const mp_model_file* model, const char* key,
+                                               int64_t* index);
+
+/** The text of one item of a key's list, or of its one value.
+ * @param[in]  model     the model file
+ * @param[in]  index     of the key
+ * @param[in]  item      0 to the value's count - 1
+ * @param[out] buffer    receives the text, always NUL-terminated; may be NULL when capacity is 0
+ * @param[in]  capacity  bytes of buffer
+ * @param[out] needed    bytes the whole text needs with its NUL; may be NULL
+ * @returns MP_STATUS_OK, also when the text was cut to capacity; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE;
+ *          MP_STATUS_INVALID_ARGUMENT for an index or an item that is not there
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_model_file_get_value_item(const mp_model_file* model, int64_t index,
+                                              int64_t item, char* buffer, size_t capacity,
+                                              size_t* needed);
+
+/** Elements of a tensor as numbers, exactly. Blocks.
+ * @param[in]  model   the model file
+ * @param[in]  index   of a tensor in fp32, fp16, bf16 or one of the types of blocks (MP_DTYPE_Q4_0 and so on)
+ * @param[in]  first   the first element
+ * @param[out] values  receives them
+ * @param[in]  count   how many; with first no more than the tensor has
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_model_file_read_floats(const mp_model_file* model, int64_t index, int64_t first,
+                                           float* values, int64_t count);
 
 /** Bytes of a tensor, as the file has them: little-endian, row-major. Blocks.
  * @param[in]  model   the model file

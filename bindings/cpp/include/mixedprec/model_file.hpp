@@ -26,6 +26,25 @@ class ModelFile : public Handle<mp_model_file, mp_model_file_destroy> {
     result<std::string> metadata(const std::string& key) const {
         return text(mp_model_file_get_metadata, key);
     }
+    /** What the files say of themselves by keys. */
+    result<std::int64_t> value_count() const {
+        return value<std::int64_t>(mp_model_file_get_value_count);
+    }
+    /** Its texts live as long as this object. */
+    result<FileValue> value_at(std::int64_t index) const {
+        return value<FileValue>(mp_model_file_get_value, index);
+    }
+    result<std::int64_t> value_index(const std::string& key) const {
+        return value<std::int64_t>(mp_model_file_get_value_index, key);
+    }
+    result<std::string> value_item(std::int64_t index, std::int64_t item) const {
+        return text(mp_model_file_get_value_item, index, item);
+    }
+    /** Elements of a tensor from the first on as numbers, as many as values has. */
+    result<void> read_floats(std::int64_t index, std::int64_t first, span<float> values) const {
+        return call(mp_model_file_read_floats, index, first, values.data(),
+                    static_cast<std::int64_t>(values.size()));
+    }
     /** Bytes of a tensor from the offset on, as many as data has. */
     result<void> read(std::int64_t index, std::int64_t offset, span<std::byte> data) const {
         return call(mp_model_file_read, index, offset, static_cast<void*>(data.data()),

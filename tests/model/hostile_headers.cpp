@@ -11,6 +11,8 @@
 
 #include "allocations.hpp"
 #include "checkpoint/manifest.hpp"
+#include "model/gguf.hpp"
+#include "model/gguf_text.hpp"
 #include "model/name_index.hpp"
 #include "model/safetensors.hpp"
 #include "status/status.hpp"
@@ -107,6 +109,26 @@ TEST(SafetensorsHostile, LargeHeaders) {
     header("{" + std::string(10000000, ' '), 0, "unexpected end of input");
     header("{}" + std::string(10000000, ' ') + "x", 0, "invalid literal");
     header(many(10, "t", nowhere_else), -1, "longer than the file");
+}
+
+// Of GGUF the shortest things are texts of a list, keys, and tensors.
+TEST(GgufHostile, LargeHeaders) {
+    const auto refused = [](const std::string& file, const char* words) {
+        expect_refused(file.size(), words,
+                       [&] { (void)read_gguf(file, static_cast<int64_t>(file.size())); });
+    };
+    constexpr uint32_t kText = 8, kList = 9;
+    test::GgufText texts(1, 1);
+    texts.key("k", kList).add(kText).add(uint64_t{1000000});
+    test::GgufText keys(0, 500000), tensors(500000, 0);
+    for (int i = 0; i < 500000; ++i) {
+        texts.add_text("").add_text("");
+        keys.key("", 7).add(uint8_t{0});
+        tensors.tensor("", {}, 24, 0);
+    }
+    refused(texts.tensor("t", {1}, 999, 0).text(), "unknown type 999");
+    refused(keys.text(), "key '' of its metadata appears twice");
+    refused(tensors.file(1), "tensor '' appears twice");
 }
 
 // Eight sizes a tensor, and names with a long common beginning.
