@@ -17,6 +17,7 @@ struct Piece {
     const shard::ShardSlice* to;
     int64_t first;
     int64_t end;
+    int64_t unit;
 };
 
 void visit_pieces(const MovedSlices& moved, const std::function<void(const Piece&)>& visit) {
@@ -25,7 +26,7 @@ void visit_pieces(const MovedSlices& moved, const std::function<void(const Piece
             const int64_t first = std::max(from.start, to.start);
             const int64_t end = std::min(from.start + from.count, to.start + to.count);
             if (first < end) {
-                visit({&from, &to, first, end});
+                visit({&from, &to, first, end, moved.unit});
             }
         }
     }
@@ -36,25 +37,24 @@ struct Bytes {
     int64_t count;
 };
 
-// Of the elements [first, end), which begin and end with a chunk or with the slice.
-Bytes bytes_of_elements(const SliceArray& array, const shard::ShardSlice& slice, int64_t first,
-                        int64_t end) {
-    if (array.chunk_bytes == 0) {
+// Of a piece of the slice, which begins and ends with a unit or with the slice.
+Bytes bytes_of_piece(const SliceArray& array, const shard::ShardSlice& slice, const Piece& piece) {
+    if (array.unit_bytes == 0) {
         return {0, array.bytes};
     }
     const auto at = [&](int64_t element) {
         return element == slice.start + slice.count
                    ? array.bytes
-                   : (element - slice.start) / kChunkElements * array.chunk_bytes;
+                   : (element - slice.start) / piece.unit * array.unit_bytes;
     };
-    return {at(first), at(end) - at(first)};
+    return {at(piece.first), at(piece.end) - at(piece.first)};
 }
 
 int64_t piece_bytes(const std::vector<SliceArray>& arrays, const shard::ShardSlice& slice,
                     const Piece& piece) {
     int64_t bytes = 0;
     for (const SliceArray& array : arrays) {
-        bytes += bytes_of_elements(array, slice, piece.first, piece.end).count;
+        bytes += bytes_of_piece(array, slice, piece).count;
     }
     return bytes;
 }
@@ -101,8 +101,8 @@ void copy_inside(Stream& stream, Stream& host, const MovedSlices& moved, const P
     for (std::size_t i = 0; i < moved.before.size(); ++i) {
         const SliceArray& before = moved.before[i];
         const SliceArray& after = moved.after[i];
-        const Bytes from = bytes_of_elements(before, *piece.from, piece.first, piece.end);
-        const Bytes to = bytes_of_elements(after, *piece.to, piece.first, piece.end);
+        const Bytes from = bytes_of_piece(before, *piece.from, piece);
+        const Bytes to = bytes_of_piece(after, *piece.to, piece);
         if (after.data + to.first != before.data + from.first) {
             copy(before.is_on_host ? host : stream, after.data + to.first, before.data + from.first,
                  from.count, CopyKind::device_to_device);
@@ -115,7 +115,7 @@ int64_t copy_piece(Stream& stream, const std::vector<SliceArray>& arrays,
                    const shard::ShardSlice& slice, const Piece& piece, char* memory, bool is_sent) {
     char* at = memory;
     for (const SliceArray& array : arrays) {
-        const Bytes bytes = bytes_of_elements(array, slice, piece.first, piece.end);
+        const Bytes bytes = bytes_of_piece(array, slice, piece);
         if (is_sent) {
             copy(stream, at, array.data + bytes.first, bytes.count,
                  array.is_on_host ? CopyKind::host_to_device : CopyKind::device_to_device);

@@ -16,7 +16,7 @@ namespace mp::optim {
 struct SliceArray {
     char* data = nullptr;
     int64_t bytes = 0;
-    int64_t chunk_bytes = 0; // of one chunk of elements; 0: one number for all elements
+    int64_t unit_bytes = 0; // of one unit of elements; 0: one number for all elements
     bool is_on_host = false;
 };
 
@@ -24,6 +24,7 @@ struct SliceArray {
 struct MovedSlices {
     std::vector<shard::ShardSlice> from; // by start, over all ranks
     std::vector<shard::ShardSlice> to;
+    int64_t unit = kChunkElements;  // elements: slices begin and end at multiples, or with all
     std::vector<SliceArray> before; // none where this rank had no slice
     std::vector<SliceArray> after;
 };

@@ -17,20 +17,30 @@ bool have_same_slices(const std::vector<shard::ShardSlice>& a,
                       });
 }
 
-SliceArray array_of(const Tensor& tensor, int64_t chunk_bytes, bool is_on_host) {
-    return {static_cast<char*>(tensor.data()), static_cast<int64_t>(tensor.bytes()), chunk_bytes,
+SliceArray array_of(const Tensor& tensor, int64_t unit_bytes, bool is_on_host) {
+    return {static_cast<char*>(tensor.data()), static_cast<int64_t>(tensor.bytes()), unit_bytes,
             is_on_host};
 }
 
-void add_weight(std::vector<SliceArray>& arrays, const ArrayRef& weight, bool is_on_host) {
-    arrays.push_back({static_cast<char*>(weight.data), bytes_of(weight.dtype(), weight.count()),
-                      bytes_of(weight.dtype(), kChunkElements), is_on_host});
-    for (float* number : {static_cast<float*>(weight.scale_inv), weight.amax}) {
-        if (number != nullptr) {
-            arrays.push_back({reinterpret_cast<char*>(number), sizeof(float), 0, is_on_host});
+// With its scales: of blocks, those of each unit; else one number, or none.
+void add_weight(std::vector<SliceArray>& arrays, const ArrayRef& weight, int64_t unit,
+                bool is_on_host) {
+    const auto add = [&](void* data, int64_t bytes, int64_t unit_bytes) {
+        if (data != nullptr) {
+            arrays.push_back({static_cast<char*>(data), bytes, unit_bytes, is_on_host});
         }
-    }
+    };
+    const ScaleGrid& grid = weight.format.grid;
+    const Shape in_unit = slice_shape(grid, weight.columns, unit);
+    add(weight.data, bytes_of(weight.dtype(), weight.count()), bytes_of(weight.dtype(), unit));
+    add(weight.scale_inv, bytes_of(grid.dtype, weight.scale_count()),
+        has_blocks(grid) ? bytes_of(grid.dtype, grid.count(in_unit.sizes[0], in_unit.sizes[1]))
+                         : 0);
+    add(weight.amax, sizeof(float), 0);
 }
+
+// Of its slices, wherever they are cut; that of blocks alone is more than a chunk.
+int64_t unit_of(const Parameter& p) { return round_up(kChunkElements, p.layout.unit()); }
 
 } // namespace
 
@@ -171,16 +181,8 @@ void Relayout::find_moves(const shard::ShardPlan& next) {
             have_same_slices(from, next.slices_of(i))) {
             continue;
         }
-        if (has_blocks(p.param->format().grid)) {
-            fail(
-                Code::unsupported,
-                "optimizer: '%s' is codes with scales of blocks, slices of which would go to other "
-                "ranks; add and freeze parameters before mp_optimizer_shard, or shard by "
-                "MP_SHARD_PER_PARAMETER, where it stays",
-                p.name.c_str());
-        }
         moves_of_.push_back(i);
-        moves_.push_back({from, next.slices_of(i), arrays_of(i), {}});
+        moves_.push_back({from, next.slices_of(i), unit_of(p), arrays_of(i), {}});
         const shard::ShardSlice before = sharding.plan().slice_on(i, rank);
         const shard::ShardSlice after = next.slice_on(i, rank);
         if (before.start != after.start || before.count != after.count) {
@@ -198,14 +200,14 @@ std::vector<SliceArray> Relayout::arrays_of(int32_t index) const {
     }
     const bool is_on_host = p.layout.states_place == Place::host;
     if (p.layout.own_weight.exists()) {
-        add_weight(arrays, parameters_.device_weight(index), false);
+        add_weight(arrays, parameters_.device_weight(index), unit_of(p), false);
     }
     if (p.host_weight != nullptr) {
-        add_weight(arrays, slice_of(*p.host_weight), true);
+        add_weight(arrays, slice_of(*p.host_weight), unit_of(p), true);
     }
     if (p.states.has_value()) {
-        p.states->for_each_array([&](const Tensor& tensor, int64_t chunk_bytes) {
-            arrays.push_back(array_of(tensor, chunk_bytes, is_on_host));
+        p.states->for_each_array([&](const Tensor& tensor, int64_t unit_bytes) {
+            arrays.push_back(array_of(tensor, unit_bytes, is_on_host));
         });
     }
     return arrays;

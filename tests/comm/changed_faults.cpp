@@ -33,11 +33,31 @@ std::vector<std::vector<unsigned char>> held_by(TestModel& model) {
         keep(p.param->data(), p.param->bytes());
         const ArrayRef own = parameters.device_weight(i);
         keep(own.data, static_cast<std::size_t>(bytes_of(own.dtype(), own.count())));
+        keep(own.scale_inv,
+             static_cast<std::size_t>(bytes_of(own.format.grid.dtype, own.scale_count())));
         if (p.states.has_value()) {
             p.states->for_each([&](const Tensor& state) { keep(state.data(), state.bytes()); });
         }
     }
     return all;
+}
+
+// Frozen codes with scales of blocks, all bytes of both different. Their slices move where what is frozen changes.
+void add_blocks(TestModel& model) {
+    optim::NewParameter blocks;
+    blocks.name = "blocks";
+    blocks.is_frozen = true;
+    const Format format = {DType::fp4_e2m1, kNvfp4Scales,
+                           numerics::scale_policy(numerics::ScaleRule::nvfp4, DType::fp4_e2m1)};
+    blocks.param =
+        make_tensor(model.optimizer().context(), model.stream(), format, {{400, 176}, 2});
+    for (const Tensor* const part : {blocks.param.get(), blocks.param->scales()->scale_inv.get()}) {
+        auto* const bytes = static_cast<unsigned char*>(part->data());
+        for (std::size_t i = 0; i < part->bytes(); ++i) {
+            bytes[i] = static_cast<unsigned char>(i % 113);
+        }
+    }
+    model.optimizer().add_parameter(model.stream(), 0, blocks);
 }
 
 void change(TestModel& model, Change what) {
@@ -79,6 +99,7 @@ int32_t live(int32_t stage, Change what, int32_t message) {
                     std::move(transports[static_cast<std::size_t>(rank)]), fault),
                 kDeadlineMs);
             TestModel model(run, comm);
+            add_blocks(model);
             model.optimizer().shard(model.stream());
             model.backward(0, false);
             model.optimizer().step(model.stream(), nullptr);

@@ -45,8 +45,7 @@ MP_API mp_status mp_optimizer_add_params(mp_optimizer* optimizer, int32_t group,
  * @param[in] frozen     0: trained; anything else: frozen
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index, count);
  *          MP_STATUS_INVALID_DTYPE (a weight of a type that the recipe does not train); MP_STATUS_BAD_STATE (above; an
- *          init_fp32 that waits for mp_optimizer_shard); MP_STATUS_UNSUPPORTED (as mp_optimizer_shard; codes with
- *          scales of blocks that would go to other ranks in stage 3);
+ *          init_fp32 that waits for mp_optimizer_shard); MP_STATUS_UNSUPPORTED (as mp_optimizer_shard);
  *          MP_STATUS_RANK_MISMATCH; MP_STATUS_PEER_ERROR; MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
  * @threads C
  * @since 0.2 */
