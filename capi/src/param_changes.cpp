@@ -21,7 +21,7 @@ optim::NewParameter parameter_of(const mp_param_desc& source) {
     parameter.name = required(source.name, "desc.name");
     parameter.param = shape_of(source.param, "desc.param");
     if (source.grad != nullptr) {
-        parameter.grad = object_of(source.grad, "desc.grad");
+        parameter.grad = shape_of(source.grad, "desc.grad");
     }
     if (source.init_fp32 != nullptr) {
         parameter.init_fp32 = object_of(source.init_fp32, "desc.init_fp32");

@@ -143,7 +143,7 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
         output(out);
         const std::shared_ptr<Context>& owner = object_of(context, "context");
         owner->give_back_due();
-        const TensorSpec spec = spec_of(*owner, desc);
+        const TensorSpec spec = spec_of(*owner, desc, MP_TENSOR_DEFERRED);
         check_plain(spec.dtype, "tensor");
         if (data == nullptr && spec.shape.count() > 0) {
             fail(Code::null_argument, "data is NULL but the tensor %s has elements",
@@ -156,8 +156,12 @@ mp_status mp_tensor_wrap(mp_context* context, const mp_tensor_desc* desc, void* 
         // The deleter is attached last: on failure the memory stays the caller's.
         mp_tensor* handle = make_handle<mp_tensor>(nullptr);
         try {
-            handle->object = std::make_shared<Tensor>(owner, *spec.stream, spec.dtype, spec.shape,
-                                                      data, Deleter{deleter, payload});
+            const Deleter given{deleter, payload};
+            handle->object = spec.is_deferred
+                                 ? std::make_shared<Tensor>(owner, *spec.stream, spec.dtype,
+                                                            spec.shape, data, given, Deferred{})
+                                 : std::make_shared<Tensor>(owner, *spec.stream, spec.dtype,
+                                                            spec.shape, data, given);
         } catch (...) {
             destroy_handle(handle);
             throw;

@@ -236,12 +236,25 @@ MemoryReport Parameters::memory() const noexcept {
 }
 
 void Parameters::check_number(const Tensor* number, const char* name) const {
-    const std::string* const theirs =
-        number != nullptr ? memory_.find(number->data(), number->bytes()) : nullptr;
-    if (theirs != nullptr) {
+    if (number == nullptr) {
+        return;
+    }
+    const auto refuse = [name](const std::string& theirs) {
         fail(Code::invalid_argument,
              "optimizer: %s overlaps the %s in memory; it needs memory of its own", name,
-             theirs->c_str());
+             theirs.c_str());
+    };
+    if (const std::string* const theirs = memory_.find(number->data(), number->bytes());
+        theirs != nullptr) {
+        refuse(*theirs);
+    }
+    for (const Parameter& p : list_) { // also what is not in use now
+        if (p.param->is_lent() && number->overlaps(*p.param)) {
+            refuse("weight of '" + p.name + "'");
+        }
+        if (p.grad != nullptr && p.grad->is_lent() && number->overlaps(*p.grad)) {
+            refuse("gradient of '" + p.name + "'");
+        }
     }
 }
 

@@ -102,14 +102,17 @@ void check_given(const Parameters& parameters, const Parameter& p, const Tensor&
     }
 }
 
-void check_apart(const ClaimedMemory& memory, const NewParameter& p) {
+void check_apart(const ClaimedMemory& memory, const NewParameter& p, const Layout& layout) {
     if (p.grad != nullptr && p.grad->overlaps(*p.param)) {
         fail(Code::invalid_argument, "optimizer: grad of '%s' overlaps the parameter in memory",
              p.name.c_str());
     }
     for (const Tensor* ours : {p.param.get(), p.grad.get()}) {
+        const LayoutArray& use = ours == p.param.get() ? layout.weight : layout.grad;
         const std::string* const theirs =
-            ours != nullptr ? memory.find(ours->data(), ours->bytes()) : nullptr;
+            ours != nullptr && (ours->has_memory() || use.lifetime == Lifetime::always)
+                ? memory.find(ours->place(), ours->bytes())
+                : nullptr;
         if (theirs != nullptr) {
             fail(Code::invalid_argument,
                  "optimizer: the %s of '%s' overlaps the %s in memory; each parameter and gradient "

@@ -15,7 +15,7 @@ void check_trained(const recipe::Recipe& recipe, const LayoutOptions& layout,
 // A gradient that one step is given for a parameter.
 void check_given(const Parameters& parameters, const Parameter& parameter, const Tensor& grad);
 // A step writes all parameters and states and may zero all gradients, in any order.
-void check_apart(const ClaimedMemory& memory, const NewParameter& parameter);
+void check_apart(const ClaimedMemory& memory, const NewParameter& parameter, const Layout& layout);
 // What read_state() and write_state() copy.
 void check_values(const Parameters& parameters, int32_t index, const Tensor& values);
 

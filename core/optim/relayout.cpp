@@ -60,47 +60,61 @@ void Relayout::add(int32_t group, const recipe::Recipe& recipe, numerics::RuleId
         fail(Code::invalid_argument, "optimizer: there already is a parameter '%s'",
              source.name.c_str());
     }
-    check_apart(all.memory_, source);
     Parameter made;
     made.name = source.name;
     made.group = group;
     made.param = source.param;
     made.init_fp32 = source.init_fp32;
     made.counts_elsewhere = source.counts_elsewhere;
-    const bool was_deferred = source.param->is_deferred();
-    if (!was_deferred) { // also the second of two that are added at once
+    const Deferral was = {source.param->is_deferred(),
+                          source.grad != nullptr && source.grad->is_deferred()};
+    if (!was.param) { // also the second of two that are added at once
         source.param->require_memory("desc.param");
+    }
+    if (source.grad != nullptr && !was.grad) {
+        source.grad->require_memory("desc.grad");
     }
     const Shape& shape = source.param->shape();
     made.layout =
         make_layout(recipe, layout_tensor(*source.param, rule, source.is_frozen), all.options_);
+    if (source.grad != nullptr && shard::stays(*source.grad)) {
+        made.layout.grad.lifetime = Lifetime::always;
+    }
+    check_apart(all.memory_, source, made.layout);
     made.grad = source.grad != nullptr
                     ? source.grad
                     : make_state(all.context_, stream_, made.layout.grad.format, shape);
-    was_deferred_.push_back(was_deferred);
+    were_deferred_.push_back(was);
     try {
         all.list_.push_back(std::move(made));
     } catch (...) {
-        was_deferred_.pop_back();
+        were_deferred_.pop_back();
         throw;
     }
     Parameter& added = all.list_.back();
     all.names_.emplace(source.name, all.count() - 1);
-    if (was_deferred) { // it gets memory, unless ranks cut it
+    if (was.param) {
         added.has_values = added.init_fp32 != nullptr;
-        if (added.layout.weight.lifetime == Lifetime::in_use) {
-            added.param->set_deferred(false);
-        } else {
-            added.param->restore_memory(stream_);
-        }
+        end_deferral(*added.param, added.layout.weight);
     }
-    if ((was_deferred || (is_cut() && source.grad == nullptr)) && added.grad != nullptr &&
-        added.layout.grad.lifetime == Lifetime::in_use) {
+    if (was.grad) {
+        end_deferral(*added.grad, added.layout.grad);
+    } else if ((was.param || (is_cut() && source.grad == nullptr)) && added.grad != nullptr &&
+               added.layout.grad.lifetime == Lifetime::in_use) {
         added.grad->drop_memory(stream_);
     }
     claim(all.memory_, *added.param, "weight", added);
     if (added.grad != nullptr) {
         claim(all.memory_, *added.grad, "gradient", added);
+    }
+}
+
+// It gets memory, unless ranks cut it.
+void Relayout::end_deferral(Tensor& tensor, const LayoutArray& layout) const {
+    if (layout.lifetime == Lifetime::in_use) {
+        tensor.set_deferred(false);
+    } else {
+        tensor.restore_memory(stream_);
     }
 }
 
@@ -134,8 +148,8 @@ void Relayout::set_frozen(int32_t index, const recipe::Recipe& recipe, bool is_f
         }
         claim(parameters_.memory_, *p.grad, "gradient", p);
     }
-    if (has_slices_in_use(p)) {
-        p.param->restore_memory(stream_); // for fetch()
+    if (has_slices_in_use(p)) { // for fetch(); the caller's memory may be for one at a time
+        p.param->restore_memory(stream_, true);
     }
 }
 
@@ -325,9 +339,16 @@ void Relayout::take_back(int32_t index) noexcept {
     if (named != parameters_.names_.end() && named->second == index) {
         parameters_.names_.erase(named);
     }
-    if (was_deferred_[static_cast<std::size_t>(index - old_count_)]) {
-        p.param->drop_memory(stream_);
-        p.param->set_deferred(true);
+    const Deferral& was = were_deferred_[static_cast<std::size_t>(index - old_count_)];
+    const auto defer = [this](Tensor& tensor) {
+        tensor.drop_memory(stream_);
+        tensor.set_deferred(true);
+    };
+    if (was.param) {
+        defer(*p.param);
+    }
+    if (was.grad) {
+        defer(*p.grad);
     }
     parameters_.list_.pop_back();
 }

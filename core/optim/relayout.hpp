@@ -49,6 +49,10 @@ class Relayout {
         int32_t index;
         Parameter before;
     };
+    struct Deferral {
+        bool param;
+        bool grad;
+    };
     struct Saved {
         std::shared_ptr<Tensor> weight;
         std::shared_ptr<Tensor> values; // that it had
@@ -58,6 +62,7 @@ class Relayout {
     [[nodiscard]] bool is_cut() const noexcept { return parameters_.sharding() != nullptr; }
     [[nodiscard]] bool has_slices_in_use(const Parameter& p) const noexcept;
     [[nodiscard]] std::vector<SliceArray> arrays_of(int32_t index) const;
+    void end_deferral(Tensor& tensor, const LayoutArray& layout) const;
     void find_moves(const shard::ShardPlan& next);
     void make_states_of(int32_t index);
     void save(const std::shared_ptr<Tensor>& weight);
@@ -69,13 +74,13 @@ class Relayout {
     Parameters& parameters_;
     Stream& stream_;
     int32_t old_count_;
-    std::vector<bool> was_deferred_; // by place behind the old ones
-    std::vector<Changed> changed_;   // of the old ones
-    std::vector<int32_t> switched_;  // of changed_
-    std::vector<int32_t> moved_;     // of changed_: this rank has another slice
-    std::vector<Saved> saved_;       // weights that are written before all ranks have agreed
-    std::vector<int32_t> published_; // whose weights this rank's slices give to the others
-    std::vector<int32_t> moves_of_;  // parameters, by place in moves_
+    std::vector<Deferral> were_deferred_; // by place behind the old ones
+    std::vector<Changed> changed_;        // of the old ones
+    std::vector<int32_t> switched_;       // of changed_
+    std::vector<int32_t> moved_;          // of changed_: this rank has another slice
+    std::vector<Saved> saved_;            // weights that are written before all ranks have agreed
+    std::vector<int32_t> published_;      // whose weights this rank's slices give to the others
+    std::vector<int32_t> moves_of_;       // parameters, by place in moves_
     std::vector<MovedSlices> moves_;
     Buffer memory_;                              // of one exchange
     std::unique_ptr<shard::ShardCut> other_cut_; // the one that does not count; null: there is none

@@ -128,7 +128,8 @@ int32_t GradientBuckets::contributions() const noexcept {
 }
 
 void GradientBuckets::acquire(Stream& stream, int32_t parameter) {
-    gradients_[static_cast<std::size_t>(parameter)]->restore_memory(stream);
+    form_.lent->restore(stream, *gradients_[static_cast<std::size_t>(parameter)],
+                        {"gradient", parameter});
 }
 
 void GradientBuckets::ready(Stream& stream, int32_t parameter) {
@@ -138,6 +139,13 @@ void GradientBuckets::ready(Stream& stream, int32_t parameter) {
         fail(Code::bad_state,
              "optimizer: the gradient of parameter %d is ready for the second time since the last "
              "reduction of its bucket",
+             parameter);
+    }
+    const Tensor& gradient = *gradients_[static_cast<std::size_t>(parameter)];
+    if (gradient.is_placed() && !gradient.has_memory()) { // what was written there would be lost
+        fail(Code::bad_state,
+             "optimizer: the gradient of parameter %d is ready, but has no memory now; call "
+             "mp_optimizer_acquire_grad before anything is added to it",
              parameter);
     }
     set_ready(stream, index, place);
@@ -233,9 +241,9 @@ void GradientBuckets::stage(Stream& stream, int32_t index) {
 void GradientBuckets::give_back(Stream& stream, const ShardBucket& plan) {
     for (const int32_t parameter : plan.parameters) {
         Tensor& gradient = *gradients_[static_cast<std::size_t>(parameter)];
-        if (form_.drops_gradients) {
-            gradient.drop_memory(stream);
-        } else if (form_.zeroes_gradients || own_slots() > 1) {
+        if (form_.drops_gradients && !stays(gradient)) {
+            form_.lent->drop(stream, gradient);
+        } else if (form_.drops_gradients || form_.zeroes_gradients || own_slots() > 1) {
             zero(stream, gradient.data(), static_cast<int64_t>(gradient.bytes()));
         }
     }

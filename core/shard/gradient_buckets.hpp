@@ -15,6 +15,7 @@
 #include "comm/progress.hpp"
 #include "comm/reduce.hpp"
 #include "shard/in_flight_bucket.hpp"
+#include "shard/lent_memory.hpp"
 #include "shard/plan.hpp"
 #include "shard/shared_scales.hpp"
 #include "tensor/slice.hpp"
@@ -34,6 +35,8 @@ struct GradientForm {
     // Not null: the device is the host's, of all ranks, and they share its memory. Owned by whoever moves buckets on, who reads
     // on it what other ranks lend.
     Stream* between = nullptr;
+    // Where gradients have memory, in which the caller's is: owned by whoever has the buckets.
+    LentMemory* lent = nullptr;
     bool drops_gradients = false;  // gradients have memory only until they are on their way
     bool zeroes_gradients = false; // they are zero once they are on their way
 };

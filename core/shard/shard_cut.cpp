@@ -41,8 +41,20 @@ bool ShardCut::shares_scales() const {
 
 void ShardCut::drop_gradients(Stream& stream) const {
     for (const ShardedTensor& tensor : tensors) {
-        if (!tensor.is_frozen()) {
+        if (!tensor.is_frozen() && !stays(*tensor.grad)) {
             tensor.grad->drop_memory(stream);
+        }
+    }
+}
+
+void ShardCut::keep_lent(int32_t stage) {
+    for (std::size_t i = 0; stage >= 2 && i < tensors.size(); ++i) {
+        const ShardedTensor& tensor = tensors[i];
+        if (!tensor.is_frozen() && stays(*tensor.grad)) {
+            lent.keep(*tensor.grad, {"gradient", static_cast<int32_t>(i)});
+        }
+        if (stage == 2 && tensor.param->is_lent()) {
+            lent.keep(*tensor.param, {"weight", static_cast<int32_t>(i)});
         }
     }
 }

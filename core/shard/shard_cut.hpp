@@ -25,14 +25,16 @@ struct ShardCut {
     std::vector<ShardedTensor> tensors;
     ShardPlan plan; // of each group
     ChunkSums sums;
+    LentMemory lent; // of what comes and goes, from stage 2 on
     std::unique_ptr<GradientBuckets> buckets;
     std::unique_ptr<ShardedWeights> weights;
     std::vector<std::shared_ptr<Tensor>> full_sums; // stage 0: by parameter
 
     // Whether any gradient is reduced as codes under a scale that ranks share.
     [[nodiscard]] bool shares_scales() const;
-    // Gradients have no memory between steps, from stage 2 on.
+    // From stage 2 on gradients have no memory between steps, but for those that stay; nor in stage 3 weights.
     void drop_gradients(Stream& stream) const;
+    void keep_lent(int32_t stage);
     // Of the sums of stage 0; those of `before`, or null, serve again. Frozen parameters have none.
     void make_full_sums(const std::shared_ptr<Context>& context, Stream& stream,
                         const ShardCut* before);

@@ -9,10 +9,10 @@ namespace mp::shard {
 
 ShardedWeights::ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream,
                                int32_t stage, comm::Communicator& comm, const ShardPlan& plan,
-                               const std::vector<ShardedTensor>& tensors,
+                               const std::vector<ShardedTensor>& tensors, LentMemory& lent,
                                comm::MessageCounts& messages, Stream* between,
                                const ShardedWeights* before)
-    : stage_(stage), comm_(comm), plan_(plan), tensors_(tensors), messages_(messages),
+    : stage_(stage), comm_(comm), plan_(plan), tensors_(tensors), lent_(lent), messages_(messages),
       between_(between), own_(tensors.size()), gathered_by_(tensors.size()) {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
         const auto parameter = static_cast<int32_t>(i);
@@ -280,14 +280,15 @@ void ShardedWeights::publish_buckets(Stream& stream) {
 // What cannot be fetched has no memory either: its zeros would be taken for weights.
 void ShardedWeights::begin_gather(Stream& stream, std::span<const int32_t> parameters) {
     std::vector<int32_t> absent;
+    absent.reserve(parameters.size());
     const auto tensor_of = [this](int32_t parameter) -> Tensor& {
         return *tensors_[static_cast<std::size_t>(parameter)].param;
     };
     try {
         for (const int32_t parameter : parameters) {
             if (!tensor_of(parameter).has_memory()) {
+                lent_.restore(stream, tensor_of(parameter), {"weight", parameter});
                 absent.push_back(parameter);
-                tensor_of(parameter).restore_memory(stream);
             }
         }
         if (!absent.empty()) {
@@ -295,7 +296,7 @@ void ShardedWeights::begin_gather(Stream& stream, std::span<const int32_t> param
         }
     } catch (...) {
         for (const int32_t parameter : absent) {
-            tensor_of(parameter).drop_memory(stream);
+            lent_.drop(stream, tensor_of(parameter));
         }
         throw;
     }
@@ -304,7 +305,7 @@ void ShardedWeights::begin_gather(Stream& stream, std::span<const int32_t> param
 void ShardedWeights::release(Stream& stream, std::span<const int32_t> parameters) {
     wait_gather(stream, parameters); // nobody gives back what is still arriving
     for (const int32_t parameter : parameters) {
-        tensors_[static_cast<std::size_t>(parameter)].param->drop_memory(stream);
+        lent_.drop(stream, *tensors_[static_cast<std::size_t>(parameter)].param);
     }
 }
 

@@ -11,6 +11,7 @@
 #include "comm/progress.hpp"
 #include "comm/wire.hpp"
 #include "shard/fp8_gather.hpp"
+#include "shard/lent_memory.hpp"
 #include "shard/weight_gather.hpp"
 
 namespace mp::shard {
@@ -39,8 +40,8 @@ class ShardedWeights {
     // this one has changed, or null; slices that stay as they are are shared with it.
     ShardedWeights(const std::shared_ptr<Context>& context, Stream& stream, int32_t stage,
                    comm::Communicator& comm, const ShardPlan& plan,
-                   const std::vector<ShardedTensor>& tensors, comm::MessageCounts& messages,
-                   Stream* between, const ShardedWeights* before);
+                   const std::vector<ShardedTensor>& tensors, LentMemory& lent,
+                   comm::MessageCounts& messages, Stream* between, const ShardedWeights* before);
 
     // The elements whose states this rank has (count 0 where it has none), and where the step finds their weights.
     [[nodiscard]] ShardSlice own_slice(int32_t parameter) const;
@@ -96,6 +97,7 @@ class ShardedWeights {
     comm::Communicator& comm_;
     const ShardPlan& plan_;
     const std::vector<ShardedTensor>& tensors_;
+    LentMemory& lent_;
     comm::MessageCounts& messages_;
     Stream* between_;
     // By parameter: this rank's slice where it does not lie in the parameter's own memory; else null.

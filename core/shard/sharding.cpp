@@ -45,11 +45,12 @@ bool agree(Stream& stream, const ShardGroups& groups, const ShardPlan& plan,
 }
 
 std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOptions& options,
-                                              const ShardGroups& groups, const ShardCut& cut,
+                                              const ShardGroups& groups, ShardCut& cut,
                                               bool zeroes_gradients, Stream* between,
                                               comm::MessageCounts& messages) {
     GradientForm form;
     form.between = between;
+    form.lent = &cut.lent;
     for (const ShardedTensor& tensor : cut.tensors) {
         form.wires.push_back(tensor.wire);
     }
@@ -105,10 +106,11 @@ std::unique_ptr<ShardCut> Sharding::make_plan(std::vector<ShardedTensor> tensors
 
 void Sharding::fill(const std::shared_ptr<Context>& context, Stream& stream, ShardCut& cut,
                     const ShardCut* before) const {
+    cut.keep_lent(options_.stage);
     cut.buckets = make_buckets(stream, options_, groups_, cut, zeroes_gradients_, between_,
                                progress_.messages());
     cut.weights = std::make_unique<ShardedWeights>(
-        context, stream, options_.stage, groups_.shards(), cut.plan, cut.tensors,
+        context, stream, options_.stage, groups_.shards(), cut.plan, cut.tensors, cut.lent,
         progress_.messages(), between_, before != nullptr ? before->weights.get() : nullptr);
     if (options_.stage == 0) {
         cut.make_full_sums(context, stream, before);
@@ -135,7 +137,8 @@ void Sharding::refuse_under_way(Stream& stream) {
     const auto lock = progress_.lock();
     use(stream);
     const auto has_gradient = [this](const ShardedTensor& tensor) {
-        return options_.stage >= 2 && !tensor.is_frozen() && tensor.grad->data() != nullptr;
+        return options_.stage >= 2 && !tensor.is_frozen() && !stays(*tensor.grad) &&
+               tensor.grad->data() != nullptr;
     };
     const auto is_gathered = [this](const ShardedTensor& tensor) {
         return options_.stage == 3 && tensor.param->data() != nullptr;

@@ -78,7 +78,12 @@ Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, co
 Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
                void* data, Deleter deleter)
     : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
-      count_(shape.count()), data_(data), deleter_(deleter) {}
+      count_(shape.count()), lent_(data), data_(data), deleter_(deleter) {}
+
+Tensor::Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
+               void* data, Deleter deleter, Deferred /*deferred*/)
+    : context_(std::move(context)), stream_(&stream), dtype_(dtype), shape_(shape),
+      count_(shape.count()), is_deferred_(true), is_placed_(true), lent_(data), deleter_(deleter) {}
 
 Tensor::Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
                const Shape& shape)
@@ -163,7 +168,7 @@ Tensor::Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape
     }
     parent->require_memory("view: the tensor");
     if (count_ > 0) {
-        data_ = static_cast<char*>(parent->data()) + bytes_of(dtype_, first);
+        lent_ = data_ = static_cast<char*>(parent->data()) + bytes_of(dtype_, first);
     }
     parent->pin();
     parent_ = std::move(parent);
@@ -188,12 +193,12 @@ Tensor::~Tensor() {
 }
 
 bool Tensor::overlaps(const Tensor& other) const noexcept {
-    if (bytes() == 0 || other.bytes() == 0 || data_ == nullptr || other.data_ == nullptr ||
+    const auto* begin = static_cast<const char*>(place());
+    const auto* other_begin = static_cast<const char*>(other.place());
+    if (bytes() == 0 || other.bytes() == 0 || begin == nullptr || other_begin == nullptr ||
         &device() != &other.device()) {
         return false;
     }
-    const auto* begin = static_cast<const char*>(data_);
-    const auto* other_begin = static_cast<const char*>(other.data_);
     const std::less<> before;
     return before(begin, other_begin + other.bytes()) && before(other_begin, begin + bytes());
 }
@@ -226,12 +231,6 @@ void Tensor::require_droppable() const {
     if (const Tensor* const scales = block_scales(); scales != nullptr) {
         scales->require_droppable();
     }
-    if (buffer_.data() == nullptr) {
-        fail(Code::bad_state,
-             "tensor %s has memory of the caller or of another tensor, which cannot be given back "
-             "for now; make it with mp_tensor_create",
-             shape_.text().c_str());
-    }
     if (pins_.load() != 0) {
         fail(Code::bad_state,
              "tensor %s is in use through DLPack or a view, so its memory cannot be given back for "
@@ -242,25 +241,31 @@ void Tensor::require_droppable() const {
 
 void Tensor::drop_memory(Stream& stream) {
     require_droppable();
-    if (buffer_.data() == nullptr) {
+    if (data_ == nullptr) {
         return;
     }
     if (Tensor* const scales = block_scales(); scales != nullptr) {
         scales->drop_memory(stream);
     }
-    buffer_.release_on(stream.queue());
+    if (buffer_.data() != nullptr) {
+        buffer_.release_on(stream.queue());
+    }
     data_ = nullptr;
 }
 
-void Tensor::restore_memory(Stream& stream) {
+void Tensor::restore_memory(Stream& stream, bool is_apart) {
     if (!has_memory()) {
-        Buffer fresh = stream.allocate_ordered(bytes());
-        stream.zero(fresh.data(), bytes());
+        Buffer fresh;
+        if (lent_ == nullptr || is_apart) {
+            fresh = stream.allocate_ordered(bytes());
+        }
+        void* const data = fresh.data() != nullptr ? fresh.data() : lent_;
+        stream.zero(data, bytes());
         if (Tensor* const scales = block_scales(); scales != nullptr) {
-            scales->restore_memory(stream);
+            scales->restore_memory(stream, is_apart);
         }
         buffer_ = std::move(fresh);
-        data_ = buffer_.data();
+        data_ = data;
         touch();
     }
     is_deferred_ = false;

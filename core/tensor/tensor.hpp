@@ -79,6 +79,9 @@ class Tensor {
     // The caller's memory.
     Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
            void* data, Deleter deleter);
+    // The caller's memory for when the tensor is in use; others may have it before, between and after.
+    Tensor(std::shared_ptr<Context> context, Stream& stream, DType dtype, const Shape& shape,
+           void* data, Deleter deleter, Deferred deferred);
     // Codes and scales in the caller's memory, as they are there.
     Tensor(const std::shared_ptr<Context>& context, Stream& stream, const Format& format,
            const Shape& shape, const QuantizedMemory& memory);
@@ -133,12 +136,18 @@ class Tensor {
     [[nodiscard]] bool has_memory() const noexcept { return data_ != nullptr || count_ == 0; }
     void require_memory(const char* name) const; // throws bad_state where there is none
     // Gives the elements' memory back when the work on the stream so far is done, and that of scales that belong to some of them;
-    // one scale for all stays. Other queues work on it no more. Throws for the caller's memory, and for a tensor that is pinned,
-    // and then has given nothing back.
+    // one scale for all stays. Other queues work on it no more. Throws for a tensor that is pinned, and then has given nothing
+    // back.
     void drop_memory(Stream& stream);
     void require_droppable() const; // throws where that would
-    // Memory again, of zeros, scales too; nothing where it is there.
-    void restore_memory(Stream& stream);
+    // Memory again, of zeros, scales too; nothing where it is there. What is lent is used again where it lies, unless `is_apart`.
+    void restore_memory(Stream& stream, bool is_apart = false);
+    // Its elements lie in memory of the caller's or of another tensor, while they have some.
+    [[nodiscard]] bool is_lent() const noexcept { return lent_ != nullptr; }
+    // Likewise, and others may name the same memory.
+    [[nodiscard]] bool is_placed() const noexcept { return is_placed_; }
+    // Where its elements lie, or will in memory that is lent; null: nobody knows yet.
+    [[nodiscard]] void* place() const noexcept { return data_ != nullptr ? data_ : lent_; }
     // Somebody keeps the address beyond a call.
     void pin() noexcept { ++pins_; }
     void unpin() noexcept { --pins_; }
@@ -153,8 +162,10 @@ class Tensor {
     Shape shape_;
     int64_t count_;
     bool is_deferred_ = false;
+    bool is_placed_ = false;
     Buffer buffer_;
-    void* data_ = nullptr;
+    void* lent_ = nullptr; // somebody else's memory; null: the library's comes and goes
+    void* data_ = nullptr; // in one of both, or null
     Deleter deleter_;
     std::shared_ptr<Tensor> parent_; // of a view, which it pins; else null
     std::unique_ptr<TensorScales> scales_;

@@ -225,6 +225,14 @@ TEST(Cpp, FirstValuesByRulesAndByAFunction) {
         throw std::runtime_error("lost");
     };
     EXPECT_THROW(optimizer.fill_params(indices, throws), mp::Error);
+    std::vector<float> memory(10, 7.0F); // named in advance
+    mp_tensor_desc desc = w.desc();
+    desc.flags = MP_TENSOR_DEFERRED;
+    const mp::Tensor later = mp::Tensor::wrap_pointer(context, memory.data(), desc);
+    EXPECT_EQ(status_of([&] { return later.data(); }), MP_STATUS_BAD_STATE);
+    (void)optimizer.add_param("later", later);
+    EXPECT_EQ(later.data(), memory.data());
+    EXPECT_EQ(memory[3], 0.0F);
 }
 
 TEST(Cpp, ScalersByPreset) {

@@ -144,7 +144,8 @@ class Model {
     uint64_t seed_;
     Context context_;
     Recipe recipe_;
-    Block workspace_; // outlives its queue
+    Block workspace_;           // outlives its queue
+    std::vector<Block> arrays_; // outlive what is over them
     Queue queue_;
     int32_t activations_ = MP_DTYPE_FP32;
     Optimizer optimizer_;
@@ -205,6 +206,43 @@ class Model {
     [[nodiscard]] bool is_coded(int32_t p) const {
         return p == kEmbedding && c_[kFrozen] >= kFrozenInCodes;
     }
+    // In memory of the caller's, with the values of a plain one that is not deferred.
+    Tensor wrapped(const mp_tensor_desc& desc, mp_tensor* values) {
+        int64_t count = 1;
+        for (int32_t i = 0; i < desc.ndim; ++i) {
+            count *= desc.shape[i];
+        }
+        arrays_.emplace_back(static_cast<std::size_t>(count) * sizeof(float));
+        void* const data = arrays_.back().memory.get();
+        std::memset(data, 0, arrays_.back().bytes);
+        if (values != nullptr && desc.flags == 0) {
+            const Bytes bytes = bytes_of(values);
+            std::memcpy(data, bytes.data(), bytes.size());
+        }
+        mp_tensor* made = nullptr;
+        check(mp_tensor_wrap(context_, &desc, data, nullptr, nullptr, &made));
+        return Tensor(made);
+    }
+    Tensor in_its_memory(int32_t p, Tensor param) {
+        mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
+        check(mp_tensor_get_desc(param, &desc));
+        const bool is_plain = !is_coded(p) && desc.dtype != MP_DTYPE_FP8_E4M3;
+        return c_[kArrays] != 0 && is_plain ? wrapped(desc, param) : std::move(param);
+    }
+    // None: the optimizer makes one.
+    Tensor make_grad(int32_t p) {
+        if (c_[kArrays] == 0 || p < first_trained()) {
+            return {};
+        }
+        const char* name = nullptr;
+        check(mp_recipe_get_string(recipe_, MP_RECIPE_GRAD_DTYPE, &name));
+        mp_tensor_desc desc = tensor_desc(std::strcmp(name, "bf16") == 0   ? MP_DTYPE_BF16
+                                          : std::strcmp(name, "fp16") == 0 ? MP_DTYPE_FP16
+                                                                           : MP_DTYPE_FP32,
+                                          shape_of(p));
+        desc.flags = is_deferred(p) ? MP_TENSOR_DEFERRED : 0U;
+        return wrapped(desc, nullptr);
+    }
     Tensor make_coded(int32_t p, const std::vector<float>& values) {
         const FrozenCodes& codes = kFrozenCodes[c_[kFrozen] - kFrozenInCodes];
         mp_quant_desc quant = MP_QUANT_DESC_INIT;
@@ -244,11 +282,13 @@ class Model {
         for (int32_t p = 0; p < kParamCount; ++p) {
             const std::vector<float> values = first_values(count_of(p), p);
             const Tensor exact = make_tensor(context_, MP_DTYPE_FP32, shape_of(p), values);
-            params_[static_cast<std::size_t>(p)] = make_param(p, values);
+            params_[static_cast<std::size_t>(p)] = in_its_memory(p, make_param(p, values));
+            const Tensor grad = make_grad(p);
             const bool has_init = p >= first_trained() && !is_deferred(p);
             mp_param_desc desc = MP_PARAM_DESC_INIT;
             desc.name = kParamNames[p];
             desc.param = params_[static_cast<std::size_t>(p)];
+            desc.grad = grad;
             desc.init_fp32 = has_init ? static_cast<mp_tensor*>(exact) : nullptr;
             desc.flags = p >= first_trained() ? 0U : MP_PARAM_FROZEN;
             check(mp_optimizer_add_param(optimizer_, p < kBias ? 0 : 1, &desc, nullptr));

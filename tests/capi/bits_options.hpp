@@ -40,6 +40,7 @@ enum Option : std::size_t {
     kDeferred,
     kRules,
     kUnused,
+    kArrays,
     kOptionCount
 };
 
@@ -98,6 +99,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"first values", {"whole", "deferred", "deferred, from one rank"}},
         {"rules", {"none", "a matrix with its first moments in fp32"}},
         {"without gradients", {"nothing", "some in two steps"}},
+        {"weights and gradients", {"the library's", "the caller's"}},
     }};
     return table;
 }

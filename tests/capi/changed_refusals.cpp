@@ -285,10 +285,10 @@ TEST(ChangedRefusals, WhatCannotBe) {
         expect_refused(model, MP_STATUS_BAD_STATE, "mp_optimizer_shard",
                        [&] { model.set_frozen({0}, 1); });
         MP_OK(mp_optimizer_shard(model.optimizer, nullptr));
-        std::vector<float> mine(9, 1.0F);
-        const Tensor wrapped = wrap_tensor(model.context, MP_DTYPE_FP32, {9}, mine.data());
-        expect_refused(model, MP_STATUS_BAD_STATE, "mp_tensor_create",
-                       [&] { model.ok(add_param(model.optimizer, 0, "x", wrapped)); });
+        const Tensor viewed = make_tensor(model.context, MP_DTYPE_FP32, {9}, numbers(9, 1));
+        const Tensor view = view_of(viewed, 3, {2});
+        expect_refused(model, MP_STATUS_BAD_STATE, "a view",
+                       [&] { model.ok(add_param(model.optimizer, 0, "x", viewed)); });
         model.set_frozen({0}, 1);
         model.step(1);
         EXPECT_EQ(model.status, MP_STATUS_OK) << model.said;

@@ -15,10 +15,7 @@ TEST(Deferred, HasNoMemory) {
     void* data = nullptr;
     MP_FAILS(mp_tensor_get_data(tensor, &data), MP_STATUS_BAD_STATE, "deferred");
     MP_FAILS(mp_tensor_zero(tensor, nullptr), MP_STATUS_BAD_STATE, "deferred");
-    mp_tensor* out = nullptr;
-    float memory[6] = {};
-    MP_FAILS(mp_tensor_wrap(context, &desc, memory, nullptr, nullptr, &out),
-             MP_STATUS_INVALID_ARGUMENT, "flags");
+    const float memory[6] = {};
     const Recipe recipe = make_recipe(context, "fp32");
     const Optimizer optimizer = make_optimizer(context, recipe);
     add_group(optimizer);
@@ -30,4 +27,35 @@ TEST(Deferred, HasNoMemory) {
     MP_OK(mp_tensor_write(tensor, nullptr, memory, sizeof memory));
     MP_OK(mp_optimizer_sync_master(optimizer, nullptr, 0)); // the caller's values
     MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
+}
+
+TEST(Deferred, MayNameTheirMemory) {
+    const Context context = make_context();
+    float memory[2][6] = {{1, 2, 3, 4, 5, 6}, {1, 2, 3, 4, 5, 6}};
+    mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {2, 3});
+    desc.flags = MP_TENSOR_DEFERRED;
+    std::vector<Tensor> tensors;
+    int released = 0;
+    for (float* const data : {memory[0], memory[1]}) {
+        mp_tensor* made = nullptr;
+        MP_OK(mp_tensor_wrap(
+            context, &desc, data, [](void* payload) { ++*static_cast<int*>(payload); }, &released,
+            &made));
+        tensors.emplace_back(made);
+    }
+    void* data = nullptr;
+    MP_FAILS(mp_tensor_get_data(tensors[0], &data), MP_STATUS_BAD_STATE, "deferred");
+    EXPECT_EQ(memory[0][5], 6.0F);
+    const Recipe recipe = make_recipe(context, "fp32");
+    Optimizer optimizer = make_optimizer(context, recipe);
+    add_group(optimizer);
+    MP_OK(add_param(optimizer, 0, "w", tensors[0], tensors[1])); // which has them always
+    for (std::size_t i = 0; i < 2; ++i) {
+        MP_OK(mp_tensor_get_data(tensors[i], &data));
+        EXPECT_EQ(data, memory[i]);
+        EXPECT_EQ(memory[i][5], 0.0F);
+    }
+    optimizer = Optimizer();
+    tensors.clear();
+    EXPECT_EQ(released, 2);
 }

@@ -61,6 +61,9 @@ Configuration made_valid(Configuration c) {
     if (c[kInputs] == kInTheLayer) {
         c[kInFlight] = 0;
     }
+    if (is_scaled(c)) { // gradients have scales, too
+        c[kArrays] = 0;
+    }
     return c;
 }
 

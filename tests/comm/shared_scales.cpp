@@ -29,6 +29,7 @@ class Buckets {
           plan_({kind, comm.size(), int64_t{1} << 20}, {counts, {}, {}}) {
         shard::GradientForm form;
         form.wires.assign(counts.size(), kShared);
+        form.lent = &lent_;
         form.drops_gradients = drops;
         form.zeroes_gradients = true;
         for (const int64_t count : counts) {
@@ -77,6 +78,7 @@ class Buckets {
     shard::ShardPlan plan_;
     std::vector<std::shared_ptr<Tensor>> gradients_;
     comm::MessageCounts messages_;
+    shard::LentMemory lent_;
     std::unique_ptr<shard::GradientBuckets> buckets_;
 };
 

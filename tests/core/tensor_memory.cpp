@@ -30,12 +30,36 @@ TEST(TensorMemory, ComesBackAsZeros) {
     EXPECT_EQ(static_cast<float*>(tensor.data())[1], 3.0F);
 }
 
+TEST(TensorMemory, OfTheCallersIsUsedAgainWhereItLies) {
+    const auto context = make_context();
+    Stream& stream = context->stream();
+    std::array<float, 4> memory{1.0F, 2.0F, 3.0F, 4.0F};
+    const Shape shape = {{4}, 1};
+    const auto whole =
+        std::make_shared<Tensor>(context, stream, DType::fp32, shape, memory.data(), Deleter{});
+    Tensor view(whole, 1, {{3}, 1});
+    Tensor placed(context, stream, DType::fp32, shape, memory.data(), {}, Deferred{});
+    EXPECT_TRUE(whole->is_lent() && view.is_lent() && placed.is_lent() && placed.is_placed());
+    EXPECT_FALSE(placed.has_memory());
+    EXPECT_TRUE(placed.overlaps(view)) << "it will";
+    view.drop_memory(stream);
+    EXPECT_FALSE(view.has_memory());
+    EXPECT_EQ(memory[2], 3.0F);
+    view.restore_memory(stream);
+    EXPECT_EQ(view.data(), &memory[1]);
+    EXPECT_EQ(memory[2], 0.0F);
+    EXPECT_EQ(memory[0], 1.0F);
+    placed.restore_memory(stream, true); // in memory of the library's
+    EXPECT_NE(placed.data(), memory.data());
+    EXPECT_EQ(placed.place(), placed.data());
+    placed.drop_memory(stream);
+    placed.restore_memory(stream);
+    EXPECT_EQ(placed.data(), memory.data());
+}
+
 TEST(TensorMemory, IsKeptWhereSomebodyElseHasIt) {
     const auto context = make_context();
     Stream& stream = context->stream();
-    std::array<float, 4> memory{};
-    Tensor borrowed(context, stream, DType::fp32, {{4}, 1}, memory.data(), {});
-    EXPECT_THROW(borrowed.drop_memory(stream), Error);
     Tensor pinned(context, stream, DType::fp32, {{4}, 1});
     pinned.pin();
     EXPECT_THROW(pinned.drop_memory(stream), Error);

@@ -35,9 +35,10 @@ _DLPACK_DEVICES = {"host": 1, "cuda": 2, "hip": 10}
 _VIEW_FORMATS = {"fp32": "f", "fp16": "H", "bf16": "H", "int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
-def _tensor_desc(shape, dtype, device=None):
+def _tensor_desc(shape, dtype, device=None, deferred=False):
     shape = shape_of(shape)
     return capi.mp_tensor_desc(
+        flags=capi.MP_TENSOR_DEFERRED if deferred else 0,
         dtype=dtype_number(dtype),
         ndim=len(shape),
         shape=(ctypes.c_int64 * capi.MP_MAX_DIMS)(*shape),
@@ -65,8 +66,7 @@ class Tensor(Object):
         device: str | None = None,
         deferred: bool = False,
     ) -> None:
-        desc = _tensor_desc(shape, dtype, device)
-        desc.flags = capi.MP_TENSOR_DEFERRED if deferred else 0
+        desc = _tensor_desc(shape, dtype, device, deferred)
         if quant is None:
             super().__init__("mp_tensor_create", context, byref(desc))
         else:
@@ -93,15 +93,15 @@ class Tensor(Object):
             raise
 
     @classmethod
-    def wrap(cls, context: Context, array: Array, dtype: Any = None) -> Tensor:
+    def wrap(cls, context: Context, array: Array, dtype: Any = None, deferred: bool = False) -> Tensor:
         """A tensor over the memory of a numpy array, or of what has the buffer interface (array.array, bytearray, ...).
 
         The array must be writable, contiguous and of the native byte order, else ValueError. It stays alive as long as
         the library uses its memory. dtype says what codes in an integer array of the same width are: "bf16" over
-        uint16.
+        uint16. deferred: a parameter's or gradient's memory while an optimizer has it in use; others may name it, too.
         """
         found = memory(array)
-        desc = _tensor_desc(found.shape, checked_dtype(found, dtype, "array"), "host")
+        desc = _tensor_desc(found.shape, checked_dtype(found, dtype, "array"), "host", deferred)
         return cls._over(context, "mp_tensor_wrap", found.owner, byref(desc), found.address if found.nbytes else None)
 
     @classmethod

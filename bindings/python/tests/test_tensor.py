@@ -23,6 +23,17 @@ class Buffers(unittest.TestCase):
         tensor.zero()
         self.assertEqual(list(a), [0, 0, 0])
 
+    def test_memory_may_be_named_for_later(self):
+        a = floats(1, 2, 3)
+        tensor = mp.Tensor.wrap(context, a, deferred=True)
+        with self.assertRaises(mp.BadStateError):
+            tensor.tolist()
+        optimizer = mp.Optimizer(mp.Recipe(context, "fp32"))
+        optimizer.add_param("p", tensor)
+        self.assertEqual(list(a), [0, 0, 0])
+        a[1] = 5
+        self.assertEqual(tensor.tolist(), [0, 5, 0])
+
     def test_a_wrapped_array_cannot_resize(self):
         for a in (floats(1, 2), bytearray(8)):
             tensor = mp.Tensor.wrap(context, a)

@@ -39,7 +39,8 @@
  * Over NCCL the device orders what ranks send each other. The calls enqueue it, and the host waits for the step's agreement
  * alone; docs/sharding.md has the exceptions. A rank that is lost later is said by whichever call waits next (mp_queue_sync).
  * All ranks change the queue at the same call, which waits for the last one. On an accelerator gradients of stage 2 and weights
- * of stage 3 come and go in the order of the call's queue: other queues' work on them comes between by an mp_event. */
+ * of stage 3 come and go in the order of the call's queue: other queues' work on them comes between by an mp_event. They may
+ * lie in memory of the caller's, of which mp_tensor_wrap says what becomes. */
 #ifndef MIXEDPREC_SHARDING_H
 #define MIXEDPREC_SHARDING_H
 
@@ -154,14 +155,13 @@ MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* rec
 /* ---- The explicit way: when parameters are cut, and gradients that leave during backward (all stages) */
 
 /** Cuts the parameters, makes this rank's states, and from stage 2 on takes the gradients' memory, in stage 3 the
- * weights'. The first step does it where nobody has. What changes of parameters after it, all ranks
- * change (param_changes.h). Blocks.
+ * weights'. The first step does it where nobody has. Later changes of parameters: param_changes.h. Blocks.
  * @param[in] optimizer  a sharded optimizer
  * @param[in] queue      NULL: the default queue
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded; memory of the
- *          caller or lent by DLPack, which cannot be taken); MP_STATUS_UNSUPPORTED (states with one scale for the tensor
- *          and a plan that cuts); MP_STATUS_RANK_MISMATCH (parameters, recipe, options, weights: the message says which,
- *          and which ranks); MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE (not sharded; in use by a
+ *          view or DLPack); MP_STATUS_UNSUPPORTED (states with one scale for the tensor and a plan that cuts);
+ *          MP_STATUS_RANK_MISMATCH (parameters, recipe, options, weights: the message says which, and which ranks);
+ *          MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
@@ -179,8 +179,8 @@ MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the step is over
  * @param[in] index      the parameter's number
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
- *          MP_STATUS_BAD_STATE (said twice; more contributions than slots); MP_STATUS_OUT_OF_MEMORY; as
- *          mp_comm_all_to_all
+ *          MP_STATUS_BAD_STATE (said twice; more contributions than slots; wrapped as deferred, and not acquired);
+ *          MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
@@ -203,7 +203,7 @@ MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* 
  * @param[in] queue      NULL: the default queue
  * @param[in] index      the parameter's number
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (index);
- *          MP_STATUS_OUT_OF_MEMORY
+ *          MP_STATUS_BAD_STATE (another one is in its memory); MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, int32_t index);
@@ -218,7 +218,7 @@ MP_API mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* qu
  * @param[in] indices    the parameters' numbers
  * @param[in] count      how many
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index);
- *          MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
+ *          MP_STATUS_BAD_STATE (another one is in its memory); MP_STATUS_OUT_OF_MEMORY; as mp_comm_all_to_all
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_optimizer_gather_begin(mp_optimizer* optimizer, mp_queue* queue,

@@ -5,9 +5,12 @@
 
 #include "convert.h"
 
-/* mp_tensor_desc.flags, of mp_tensor_create and mp_tensor_create_quantized alone. Type and shape without memory: a parameter's.
- * The optimizer that it is added to gives it memory, of zeros; in stage 3 (sharding.h) as any other of that stage, of this rank's
- * slice alone between uses, and of the scales that belong to it. first_values.h gives it values. */
+/* mp_tensor_desc.flags, of mp_tensor_create, mp_tensor_create_quantized and mp_tensor_wrap alone. Type and shape without memory:
+ * a parameter's, or its gradient's. The optimizer that it is added to gives it memory, of zeros; in stage 3 (sharding.h) as any
+ * other of that stage, of this rank's slice alone between uses, and of the scales that belong to it. first_values.h gives it
+ * values. mp_tensor_wrap names the memory in advance: it serves while the optimizer has the tensor in use, a weight of stage 3
+ * between gather and release, a gradient from stage 2 on until it has left, and at no other time. So several may name the same
+ * memory, those of layers that come one after another. What another one has now nobody gets (MP_STATUS_BAD_STATE). */
 #define MP_TENSOR_DEFERRED 1u
 
 typedef struct mp_tensor_desc {
@@ -108,9 +111,11 @@ MP_API void mp_tensor_destroy(mp_tensor* tensor);
 
 /** Makes a tensor over the caller's memory, which must hold the whole shape, be aligned to the element
  * size, and stay valid until the deleter runs (or, without one, until the tensor and all that uses it are
- * destroyed).
+ * destroyed). As a weight in stage 3 (sharding.h) its values are taken when it is cut; from then on each gather writes it whole
+ * there, and nothing is to be read there after its release. As a gradient in stages 2 and 3 it is there always, and is set to
+ * zero when it has left. MP_TENSOR_DEFERRED above saves that memory.
  * @param[in]  context  the context
- * @param[in]  desc     type, shape and the device the memory is on
+ * @param[in]  desc     type, shape and the device the memory is on; MP_TENSOR_DEFERRED: for when it is in use
  * @param[in]  data     the memory; may be NULL only for a tensor without elements
  * @param[in]  deleter  called with payload when done; NULL: the caller keeps the memory alive
  * @param[in]  payload  handed to deleter

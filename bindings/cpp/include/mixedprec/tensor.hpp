@@ -49,7 +49,8 @@ class Tensor : public Handle<mp_tensor, mp_tensor_destroy> {
         return wrap_pointer(context, std::data(values),
                             detail::tensor_desc(dtype_in<Values>, shape), std::move(keep));
     }
-    /** Memory of which only the address is known, also on an accelerator (desc.device_kind). */
+    /** Memory of which only the address is known, also on an accelerator (desc.device_kind), or for a parameter or gradient while
+     * it is in use (desc.flags MP_TENSOR_DEFERRED). */
     static result<Tensor> wrap_pointer(const Context& context, void* data,
                                        const mp_tensor_desc& desc,
                                        std::shared_ptr<void> keep = nullptr) {
