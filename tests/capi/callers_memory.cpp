@@ -9,13 +9,15 @@ namespace {
 
 constexpr int32_t kRanks = 3;
 
-mp_status gather(const Program& program, const std::vector<int32_t>& indices) {
+mp_status gather(mp_optimizer* optimizer, const std::vector<int32_t>& indices) {
     const auto count = static_cast<int32_t>(indices.size());
-    const mp_status status =
-        mp_optimizer_gather_begin(program.optimizer, nullptr, indices.data(), count);
+    const mp_status status = mp_optimizer_gather_begin(optimizer, nullptr, indices.data(), count);
     return status != MP_STATUS_OK
                ? status
-               : mp_optimizer_gather_wait(program.optimizer, nullptr, indices.data(), count);
+               : mp_optimizer_gather_wait(optimizer, nullptr, indices.data(), count);
+}
+mp_status gather(const Program& program, const std::vector<int32_t>& indices) {
+    return gather(program.optimizer, indices);
 }
 void release(const Program& program, const std::vector<int32_t>& indices) {
     MP_OK(mp_optimizer_gather_free(program.optimizer, nullptr, indices.data(),
@@ -89,6 +91,76 @@ TEST(CallersMemory, IsWhereTheCallerSaid) {
         MP_OK(mp_optimizer_get_memory(program.optimizer, &memory));
         EXPECT_EQ(memory.grad_bytes, 4 * (30000 + 7 + 20000 + 33000 + 16500 + 100));
         MP_OK(mp_optimizer_step(program.optimizer, nullptr, nullptr));
+    });
+}
+
+// What is gathered takes no memory of the library's, and a gradient neither.
+TEST(CallersMemory, SavesTheLibrarys) {
+    run_sharded(kRanks, [](mp_comm* comm, int32_t /*rank*/) {
+        for (const Arrays arrays : {Arrays::library, Arrays::shared}) {
+            Counter counter;
+            {
+                Program program(comm, 3, MP_SHARD_FLAT, arrays, 1, &counter);
+                (void)program.weights(); // and scratch memory, once
+                const int64_t before = counter.live;
+                MP_OK(gather(program, {0}));
+                MP_OK(mp_optimizer_acquire_grad(program.optimizer, nullptr, 1));
+                MP_OK(mp_optimizer_acquire_grad(program.optimizer, nullptr, 2));
+                const int64_t more = counter.live - before, needed = 4 * (30000 + 7 + 20000);
+                EXPECT_TRUE(arrays == Arrays::library ? more >= needed : more < needed / 8) << more;
+                release(program, {0});
+                MP_OK(mp_optimizer_step(program.optimizer, nullptr, nullptr));
+            }
+            EXPECT_EQ(counter.live, 0);
+        }
+    });
+}
+
+// What was to be added with another one that cannot be is as it was, before the cut and after it.
+TEST(CallersMemory, IsNotTakenByAFailure) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
+        for (const int32_t stage : {1, 3}) {
+            for (const bool is_cut : {false, true}) {
+                const Context context = make_context(1);
+                const mp_sharding_desc sharding = stage_desc(stage);
+                const Optimizer optimizer = make_optimizer_on(
+                    comm, context, make_recipe(context, "fp32"), nullptr, &sharding);
+                add_group(optimizer);
+                const Tensor first = make_tensor(context, MP_DTYPE_FP32, {3});
+                MP_OK(add_param(optimizer, 0, "first", first));
+                MP_OK(is_cut ? mp_optimizer_shard(optimizer, nullptr) : MP_STATUS_OK);
+                float memory[2][4] = {};
+                Tensor tensors[2];
+                mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {4});
+                desc.flags = MP_TENSOR_DEFERRED;
+                for (std::size_t i = 0; i < 2; ++i) {
+                    mp_tensor* made = nullptr;
+                    MP_OK(mp_tensor_wrap(context, &desc, memory[i], nullptr, nullptr, &made));
+                    tensors[i] = Tensor(made);
+                }
+                mp_param_desc params[2] = {MP_PARAM_DESC_INIT, MP_PARAM_DESC_INIT};
+                params[0].name = "second";
+                params[0].param = tensors[0];
+                params[0].grad = tensors[1];
+                params[1].name = "first"; // taken
+                params[1].param = first;
+                MP_FAILS(mp_optimizer_add_params(optimizer, 0, params, 2, nullptr),
+                         MP_STATUS_INVALID_ARGUMENT, "'first'");
+                for (const Tensor& tensor : tensors) {
+                    MP_OK(mp_tensor_get_desc(tensor, &desc));
+                    EXPECT_EQ(desc.flags, MP_TENSOR_DEFERRED);
+                }
+                MP_OK(mp_optimizer_add_params(optimizer, 0, params, 1, nullptr));
+                if (stage == 3) { // and has no memory now
+                    MP_FAILS(add_param(optimizer, 0, "third",
+                                       make_tensor(context, MP_DTYPE_FP32, {4}), tensors[1]),
+                             MP_STATUS_BAD_STATE, "desc.grad");
+                }
+                MP_OK(mp_optimizer_shard(optimizer, nullptr));
+                MP_OK(gather(optimizer, {1}));
+                EXPECT_EQ(data_of(tensors[0]), memory[0]);
+            }
+        }
     });
 }
 
@@ -225,6 +297,8 @@ TEST(CallersMemory, ParametersMayChange) {
             run_sharded(kRanks, [&](mp_comm* comm, int32_t /*rank*/) {
                 std::vector<std::vector<unsigned char>> wanted;
                 for (const Arrays arrays : {Arrays::library, Arrays::wrapped, Arrays::shared}) {
+                    std::vector<float> memory = numbers(20000, 77);
+                    std::vector<float> gradient(20000, 0.5F);
                     Program program(comm, stage, plan, arrays);
                     program.train(0, 1);
                     const int32_t in_one_place[] = {0, 3}; // in Arrays::shared
@@ -236,16 +310,17 @@ TEST(CallersMemory, ParametersMayChange) {
                     const auto frozen = program.weights();
                     set(0); // with gradients of the library's from now on
                     EXPECT_EQ(program.weights(), frozen);
-                    std::vector<float> memory = numbers(20000, 77);
-                    const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {20000});
-                    mp_tensor* made = nullptr;
-                    MP_OK(mp_tensor_wrap(program.context, &desc, memory.data(), nullptr, nullptr,
-                                         &made));
-                    const Tensor late(made);
-                    MP_OK(add_param(program.optimizer, 0, "late", late));
-                    std::fill(memory.begin(), memory.end(), stage == 3 ? -1.0F : memory[0]);
+                    const auto wrap = [&](std::vector<float>& values) {
+                        return wrap_tensor(program.context, MP_DTYPE_FP32, {20000}, values.data());
+                    };
+                    const Tensor late = wrap(memory);
+                    MP_OK(add_param(program.optimizer, 0, "late", late, wrap(gradient)));
+                    const auto index = static_cast<int32_t>(program.params.size());
+                    const Tensor grad = state_of(program.optimizer, index, "grad");
+                    EXPECT_EQ(data_of(grad), gradient.data()) << "it stays";
+                    EXPECT_EQ(gradient[7], 0.5F);
                     if (stage == 3) {
-                        const int32_t index = static_cast<int32_t>(program.params.size());
+                        std::fill(memory.begin(), memory.end(), -1.0F);
                         MP_OK(gather(program, {index}));
                         EXPECT_EQ(data_of(late), memory.data());
                         EXPECT_EQ(memory, numbers(20000, 77));
