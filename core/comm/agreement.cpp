@@ -7,6 +7,9 @@
 #include <string>
 #include <string_view>
 
+#include "comm/arrival.hpp"
+#include "status/guarded.hpp"
+
 namespace mp::comm {
 namespace {
 
@@ -27,26 +30,40 @@ std::string rank_list(const std::vector<int32_t>& ranks) {
     return ranks.size() > kMost ? text + ", ..." : text;
 }
 
+} // namespace
+
 // What a rank reports of a value that others do not have.
-struct Reported {
+struct Agreement::Reported {
     uint64_t value;
     char shown[120];
-};
-std::string text_of(const Reported& reported) {
-    const std::string_view shown(reported.shown, strnlen(reported.shown, sizeof reported.shown));
-    if (shown.empty()) {
-        return std::to_string(reported.value);
-    }
-    std::string text =
-        "'"; // gcc 12 warns of an overlap that there is not where it is inserted in front
-    text.append(shown);
-    return text.append("'");
-}
 
-} // namespace
+    [[nodiscard]] std::string text() const {
+        const std::string_view line(shown, strnlen(shown, sizeof shown));
+        if (line.empty()) {
+            return std::to_string(value);
+        }
+        std::string quoted =
+            "'"; // gcc 12 warns of an overlap that there is not where it is inserted in front
+        quoted.append(line);
+        return quoted.append("'");
+    }
+};
 
 void Agreement::must_equal(const char* name, uint64_t value, const char* shown) {
     fields_.push_back({name, value, shown});
+}
+
+void Agreement::must_equal_on_device(const char* name, const void* value, std::size_t bytes) {
+    fields_.push_back({name, 0, "", value, bytes});
+}
+
+std::size_t Agreement::add_maxima_of_device(uint32_t* values, int64_t count, bool for_host) {
+    const std::size_t first = maxima_.size();
+    if (count > 0) {
+        device_maxima_.push_back({values, count, first, for_host});
+        maxima_.resize(first + static_cast<std::size_t>(count));
+    }
+    return first;
 }
 
 std::size_t Agreement::add_maxima(std::span<const uint32_t> values) {
@@ -61,7 +78,7 @@ void Agreement::decline(const Status& reason) {
     }
 }
 
-std::vector<uint32_t> Agreement::words(const comm::Communicator& comm) const {
+std::vector<uint32_t> Agreement::words(const Communicator& comm) const {
     std::vector<uint32_t> words(kHead, 0);
     if (!reason_.ok()) {
         words[0] = ~static_cast<uint32_t>(comm.rank());
@@ -75,7 +92,110 @@ std::vector<uint32_t> Agreement::words(const comm::Communicator& comm) const {
     return words;
 }
 
-Status Agreement::reach(comm::Communicator& comm, const comm::CallOptions& options) {
+Status Agreement::reach(Communicator& comm, const CallOptions& options) {
+    if (stream_ != nullptr && is_ordered(*stream_, comm)) {
+        return reach_ordered(comm, options);
+    }
+    decline(guarded("an agreement", [&]() -> Status {
+        read_device();
+        return {};
+    }));
+    const Status status = say(comm, options);
+    return !status.ok() ? status : guarded("an agreement", [&]() -> Status {
+        write_device();
+        return {};
+    });
+}
+
+void Agreement::read_device() {
+    bool is_read = !device_maxima_.empty();
+    for (Field& field : fields_) {
+        if (field.device != nullptr) {
+            stream_->copy(&field.value, field.device, field.bytes, CopyKind::device_to_host);
+            is_read = true;
+        }
+    }
+    for (const DeviceMaxima& each : device_maxima_) {
+        stream_->copy(&maxima_[each.first], each.values,
+                      static_cast<std::size_t>(each.count) * sizeof(uint32_t),
+                      CopyKind::device_to_host);
+    }
+    if (is_read) {
+        stream_->sync();
+    }
+}
+
+void Agreement::write_device() const {
+    for (const DeviceMaxima& each : device_maxima_) {
+        stream_->copy(each.values, &maxima_[each.first],
+                      static_cast<std::size_t>(each.count) * sizeof(uint32_t),
+                      CopyKind::host_to_device);
+    }
+}
+
+// Maxima come first, and are there with the host's words. What must be equal comes after these: ranks that differ in what they
+// compare have heard it then.
+Status Agreement::reach_ordered(Communicator& comm, const CallOptions& options) {
+    CallOptions behind = options;
+    behind.queue = &stream_->queue();
+    std::vector<CommRequest> requests(device_maxima_.size());
+    Status status;
+    for (std::size_t i = 0; i < requests.size() && status.ok(); ++i) {
+        status = comm.begin(MaxU32{device_maxima_[i].values, device_maxima_[i].count}, behind,
+                            &requests[i]);
+    }
+    status = status.ok() ? say(comm, options) : status;
+    for (CommRequest& request : requests) {
+        const Status arrived = request.wait();
+        status = status.ok() ? arrived : status;
+    }
+    for (std::size_t i = 0; i < device_maxima_.size() && status.ok(); ++i) {
+        status =
+            device_maxima_[i].for_host ? bring_maxima(comm, device_maxima_[i], behind) : status;
+    }
+    for (std::size_t i = 0; i < fields_.size() && status.ok(); ++i) {
+        status =
+            fields_[i].device != nullptr ? compare_on_device(comm, fields_[i], behind) : status;
+    }
+    return status;
+}
+
+// They are the same on every rank's device.
+Status Agreement::bring_maxima(Communicator& comm, const DeviceMaxima& maxima,
+                               const CallOptions& behind) {
+    std::vector<int64_t> bytes(static_cast<std::size_t>(comm.size()), 0);
+    bytes[0] = maxima.count * static_cast<int64_t>(sizeof(uint32_t));
+    const std::vector<int64_t> offsets(bytes.size(), 0);
+    return comm.run(AllGather{maxima.values, bytes[static_cast<std::size_t>(comm.rank())],
+                              &maxima_[maxima.first], bytes.data(), offsets.data()},
+                    behind);
+}
+
+Status Agreement::compare_on_device(Communicator& comm, const Field& field,
+                                    const CallOptions& behind) {
+    const auto size = static_cast<std::size_t>(comm.size());
+    std::vector<Reported> reported(size);
+    std::vector<unsigned char> values(size * field.bytes);
+    const std::vector<int64_t> bytes(size, static_cast<int64_t>(field.bytes));
+    std::vector<int64_t> offsets(size);
+    for (std::size_t i = 0; i < size; ++i) {
+        offsets[i] = static_cast<int64_t>(i * field.bytes);
+    }
+    const Status gathered = comm.run(
+        AllGather{field.device, bytes[0], values.data(), bytes.data(), offsets.data()}, behind);
+    if (!gathered.ok()) {
+        return gathered;
+    }
+    bool is_equal = true;
+    for (std::size_t i = 0; i < size; ++i) {
+        std::memcpy(&reported[i].value, &values[i * field.bytes], field.bytes);
+        is_equal = is_equal && reported[i].value == reported[0].value;
+    }
+    return is_equal ? Status() : disagreement(field.name, reported);
+}
+
+// The words of the host.
+Status Agreement::say(Communicator& comm, const CallOptions& options) {
     std::vector<uint32_t> all = words(comm);
     const Status sent = comm.run(MaxU32{all.data(), static_cast<int64_t>(all.size())}, options);
     if (!sent.ok()) {
@@ -101,8 +221,8 @@ Status Agreement::reach(comm::Communicator& comm, const comm::CallOptions& optio
 }
 
 // All ranks have seen the same words, so all are here.
-Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
-                          const comm::CallOptions& options) const {
+Status Agreement::explain(Communicator& comm, std::size_t differing,
+                          const CallOptions& options) const {
     const auto size = static_cast<std::size_t>(comm.size());
     std::vector<Reported> reported(size);
     const std::vector<int64_t> bytes(size, sizeof(Reported));
@@ -117,9 +237,13 @@ Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
     if (!gathered.ok()) {
         return gathered;
     }
+    return disagreement(fields_[differing].name, reported);
+}
+
+Status Agreement::disagreement(const char* name, const std::vector<Reported>& reported) {
     std::vector<int32_t> as_first;
     std::vector<int32_t> others;
-    for (std::size_t i = 0; i < size; ++i) {
+    for (std::size_t i = 0; i < reported.size(); ++i) {
         (reported[i].value == reported[0].value ? as_first : others)
             .push_back(static_cast<int32_t>(i));
     }
@@ -127,9 +251,8 @@ Status Agreement::explain(comm::Communicator& comm, std::size_t differing,
     return Status::error(Code::rank_mismatch,
                          "ranks disagree in %s: rank(s) %s have %s, rank(s) %s do not; rank %zu "
                          "has %s. All ranks must say the same; nothing was changed",
-                         fields_[differing].name, rank_list(as_first).c_str(),
-                         text_of(reported[0]).c_str(), rank_list(others).c_str(), other,
-                         text_of(reported[other]).c_str());
+                         name, rank_list(as_first).c_str(), reported[0].text().c_str(),
+                         rank_list(others).c_str(), other, reported[other].text().c_str());
 }
 
 } // namespace mp::comm

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "numerics/bits.hpp"
-#include "runtime/select.hpp"
+#include "quant/quantize.hpp"
 
 namespace mp::linear {
 namespace {
@@ -22,18 +21,10 @@ float* counted(const ScalingState& state, recipe::Operand operand) {
 
 } // namespace
 
-void raise_amax(Stream& stream, const float* from, float* to) {
-    AmaxDesc op{};
-    op.kind = OpKind::amax;
-    op.source = {const_cast<float*>(from), 1, DType::fp32};
-    op.result = to;
-    op.accumulate = true;
-    run_op(stream, op);
-}
-
 void count_codes(Stream& stream, const Tracking& tracking, const Tensor& codes) {
     if (codes.scales() != nullptr && tracking.amax != nullptr) {
-        raise_amax(stream, static_cast<const float*>(codes.scales()->amax->data()), tracking.amax);
+        quant::raise_amax(stream, static_cast<const float*>(codes.scales()->amax->data()),
+                          tracking.amax);
     }
 }
 
@@ -71,14 +62,15 @@ float* ForwardAmaxes::of_weight(Stream& stream, const ScalingState& state, std::
 void ForwardAmaxes::forward_done(Stream& stream, const float* input) {
     weights_[static_cast<std::size_t>(recipe::GemmRole::fprop)].trains = true;
     if (input != nullptr && !has_backward_) {
-        raise_amax(stream, input, &cells()->forwards);
+        quant::raise_amax(stream, input, &cells()->forwards);
         has_forwards_ = true;
     }
 }
 
 void ForwardAmaxes::count_weight(Stream& stream, const ScalingState& state, std::size_t product) {
     if (weights_[product].waits) {
-        raise_amax(stream, &cells()->weights[product], counted(state, recipe::Operand::weight));
+        quant::raise_amax(stream, &cells()->weights[product],
+                          counted(state, recipe::Operand::weight));
         weights_[product].waits = false;
     }
 }
@@ -98,7 +90,7 @@ void ForwardAmaxes::count(Stream& stream, const ScalingState& state, Saved* save
         input = &cells()->waiting[next_];
     }
     if (input != nullptr) {
-        raise_amax(stream, input, counted(state, recipe::Operand::input));
+        quant::raise_amax(stream, input, counted(state, recipe::Operand::input));
     }
     for (std::size_t product = 0; product < weights_.size(); ++product) {
         count_weight(stream, state, product);
@@ -111,33 +103,25 @@ void ForwardAmaxes::settle(Stream& stream, const ScalingState& state, bool count
         return;
     }
     note_capture(stream);
-    const bool by_cells = cells_.data() != nullptr && is_in_graphs_;
-    if (has_forwards_ || by_cells) {
-        raise_amax(stream, &cells()->forwards, counted(state, recipe::Operand::input));
-    }
-    for (std::size_t product = 0; product < weights_.size(); ++product) {
-        weights_[product].waits = weights_[product].waits || by_cells;
-        if (weights_[product].trains || by_cells) {
-            count_weight(stream, state, product);
-        }
+    add_forwards(stream, counted(state, recipe::Operand::input),
+                 counted(state, recipe::Operand::weight));
+    for (Weight& weight : weights_) {
+        weight.waits = weight.waits && !weight.trains && !is_in_graphs_;
     }
 }
 
-std::array<uint32_t, 2> ForwardAmaxes::forwards(Stream& stream) const {
-    std::array<uint32_t, 2> bits = {0, 0};
+void ForwardAmaxes::add_forwards(Stream& stream, float* input, float* weight) const {
     if (cells_.data() == nullptr) {
-        return bits;
+        return;
     }
-    Cells read{};
-    stream.copy(&read, cells_.data(), sizeof read, CopyKind::device_to_host);
-    stream.sync();
-    bits[0] = has_forwards_ || is_in_graphs_ ? numerics::bits_from_float(read.forwards) : 0;
-    for (std::size_t product = 0; product < weights_.size(); ++product) {
+    if (input != nullptr && (has_forwards_ || is_in_graphs_)) {
+        quant::raise_amax(stream, &cells()->forwards, input);
+    }
+    for (std::size_t product = 0; weight != nullptr && product < weights_.size(); ++product) {
         if ((weights_[product].trains && weights_[product].waits) || is_in_graphs_) {
-            bits[1] = std::max(bits[1], numerics::bits_from_float(read.weights[product]));
+            quant::raise_amax(stream, &cells()->weights[product], weight);
         }
     }
-    return bits;
 }
 
 void ForwardAmaxes::start_over(Stream& stream, bool forgets_weights) {

@@ -31,8 +31,8 @@ class ForwardAmaxes {
 
     // The end of a step, before ranks compare amaxes: all its forwards count, or those with a backward alone. May be repeated.
     void settle(Stream& stream, const ScalingState& state, bool counts_forwards);
-    // What that adds to x and the weight, as bits, before it does. Waits.
-    [[nodiscard]] std::array<uint32_t, 2> forwards(Stream& stream) const;
+    // Raises these two by what that adds to x and the weight, before it does. Null: nothing.
+    void add_forwards(Stream& stream, float* input, float* weight) const;
     // `forgets_weights`: they are converted again before they are used again.
     void start_over(Stream& stream, bool forgets_weights);
     // A saved state took the place of the layer's: nothing gathered before counts any more. Whether the saved one's step had a
@@ -72,8 +72,6 @@ class ForwardAmaxes {
     bool is_in_graphs_ = false;
 };
 
-// *to becomes the larger of both amaxes.
-void raise_amax(Stream& stream, const float* from, float* to);
 // Codes that somebody else made: their amax enters the delayed scale as if they had been made here.
 void count_codes(Stream& stream, const Tracking& tracking, const Tensor& codes);
 // Counts what no product rounds: operands in high precision, and codes that somebody else made.

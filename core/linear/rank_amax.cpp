@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "comm/all_max.hpp"
 #include "comm/capture.hpp"
-#include "numerics/bits.hpp"
 
 namespace mp::linear {
 
@@ -41,55 +41,46 @@ RankAmaxes::RankAmaxes(std::span<Linear* const> layers) : all_(layers.begin(), l
             layers_.push_back(layer);
         }
     }
-    states_.resize(layers_.size() * kOperands);
-    bits_.resize(states_.size());
 }
 
-void RankAmaxes::copy_states(Stream& stream, CopyKind kind) {
-    const bool is_read = kind == CopyKind::device_to_host;
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-        DelayedState* near = &states_[i * kOperands];
-        DelayedState* device = layers_[i]->scaling().delayed();
-        stream.copy(is_read ? near : device, is_read ? device : near,
-                    kOperands * sizeof(DelayedState), kind);
-    }
-    if (is_read && !layers_.empty()) {
-        stream.sync();
-    }
+int64_t RankAmaxes::count() const noexcept {
+    return static_cast<int64_t>(layers_.size() * kOperands);
 }
 
-void RankAmaxes::read(Stream& stream) {
-    copy_states(stream, CopyKind::device_to_host);
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-        bits_[i] = numerics::bits_from_float(states_[i].amax);
-    }
+void RankAmaxes::read(Stream& stream, float* amaxes) const {
     const bool trains = is_training(all_);
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-        if (counts_forwards(*layers_[i], trains)) {
-            const std::array<uint32_t, 2> forwards = layers_[i]->amaxes().forwards(stream);
-            uint32_t* const bits = &bits_[i * kOperands];
-            bits[0] = std::max(bits[0], forwards[0]);
-            bits[1] = std::max(bits[1], forwards[1]);
+    for (Linear* const layer : layers_) {
+        const DelayedState* const states = layer->scaling().delayed();
+        for (std::size_t k = 0; k < kOperands; ++k) {
+            stream.copy(amaxes + k, &states[k].amax, sizeof *amaxes, CopyKind::device_to_device);
+        }
+        if (counts_forwards(*layer, trains)) {
+            layer->amaxes().add_forwards(stream, amaxes, amaxes + 1);
+        }
+        amaxes += kOperands;
+    }
+}
+
+void RankAmaxes::write(Stream& stream, const float* amaxes) const {
+    for (Linear* const layer : layers_) {
+        DelayedState* const states = layer->scaling().delayed();
+        for (std::size_t k = 0; k < kOperands; ++k) {
+            stream.copy(&states[k].amax, amaxes++, sizeof *amaxes, CopyKind::device_to_device);
         }
     }
 }
 
-void RankAmaxes::write(Stream& stream) {
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-        states_[i].amax = numerics::float_from_bits(bits_[i]);
-    }
-    copy_states(stream, CopyKind::host_to_device);
-}
-
 void reduce_amaxes(Stream& stream, comm::Communicator& comm, std::span<Linear* const> layers) {
     comm::refuse_capture(stream);
-    RankAmaxes amaxes(layers);
-    amaxes.read(stream);
+    const RankAmaxes amaxes(layers);
+    const Scratch values(stream, static_cast<std::size_t>(amaxes.count()) * sizeof(float));
+    auto* const largest = static_cast<float*>(values.data());
+    amaxes.read(stream, largest);
     comm::CallOptions options;
     options.site = "amaxes of delayed scaling";
-    const std::span<uint32_t> bits = amaxes.bits();
-    check(comm.run(comm::MaxU32{bits.data(), static_cast<int64_t>(bits.size())}, options));
-    amaxes.write(stream);
+    comm::all_reduce_max(comm, stream, static_cast<uint32_t*>(values.data()), amaxes.count(),
+                         options);
+    amaxes.write(stream, largest);
 }
 
 } // namespace mp::linear

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The amaxes of delayed scaling over ranks (gemm.reduce_amax): all operands of all layers in one message of maxima, by their
-// bits, so that NaN and infinity on one rank are seen on every one. Whoever sends the message may add to it.
+// bits, so that NaN and infinity on one rank are seen on every one. In device memory, in the order of the stream.
 #pragma once
 
 #include <span>
@@ -23,23 +23,20 @@ class RankAmaxes {
     // ones. The others outlive this.
     explicit RankAmaxes(std::span<Linear* const> layers);
 
-    // This step's amaxes of this rank become the bits, those that settle_amaxes() adds among them. Waits, changes nothing.
-    void read(Stream& stream);
-    // For the exchange: as many on every rank, always; each is to become the largest of all ranks.
-    [[nodiscard]] std::span<uint32_t> bits() noexcept { return bits_; }
-    // The bits become this step's amaxes, before the layers' end_step. Takes no memory.
-    void write(Stream& stream);
+    // As many on every rank.
+    [[nodiscard]] int64_t count() const noexcept;
+    // This step's amaxes of this rank, those that settle_amaxes() adds among them. Changes nothing.
+    void read(Stream& stream, float* amaxes) const;
+    // These become this step's amaxes, before the layers' end_step. Takes no memory.
+    void write(Stream& stream, const float* amaxes) const;
 
   private:
-    void copy_states(Stream& stream, CopyKind kind);
-
     std::vector<Linear*> all_;
-    std::vector<Linear*> layers_;                // of them, those that exchange
-    std::vector<numerics::DelayedState> states_; // of these, on the host
-    std::vector<uint32_t> bits_;
+    std::vector<Linear*> layers_; // of them, those that exchange
 };
 
-// Collective, before the layers' end_step: the exchange in a message of its own. Waits.
+// Collective, before the layers' end_step: the exchange in a message of its own. Where the device does not order messages it
+// waits.
 void reduce_amaxes(Stream& stream, comm::Communicator& comm, std::span<Linear* const> layers);
 
 } // namespace mp::linear

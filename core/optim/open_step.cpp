@@ -14,15 +14,14 @@ void Clipping::propose(comm::Agreement& agreement) {
                          shown_.c_str());
 }
 
-void LossScale::collect(Stream& stream) {
-    scale_ = scaler_ != nullptr ? numerics::bits_from_float(scaler_->read(stream).scale) : 0;
-}
-
 void LossScale::propose(comm::Agreement& agreement) {
-    agreement.must_equal("the loss scale", scale_);
     agreement.must_equal("the loss scaler's kind", scaler_ == nullptr  ? 0
                                                    : scaler_->checks() ? 2
                                                                        : 1);
+    const numerics::LossScaleState* const state =
+        scaler_ != nullptr ? scaler_->device_state() : nullptr;
+    agreement.must_equal_on_device("the loss scale", state != nullptr ? &state->scale : nullptr,
+                                   sizeof state->scale);
 }
 
 // The report is the first to end: of numbers that the others then forget. Where ranks disagree, the first to propose is named.

@@ -34,12 +34,10 @@ class Clipping final : public StepParticipant {
 class LossScale final : public StepParticipant {
   public:
     explicit LossScale(const scaler::LossScaler* scaler) : scaler_(scaler) {}
-    void collect(Stream& stream) override;
     void propose(comm::Agreement& agreement) override;
 
   private:
     const scaler::LossScaler* scaler_; // or null
-    uint32_t scale_ = 0;
 };
 
 // What of an optimizer its steps go through, which outlives them.

@@ -48,7 +48,7 @@ void decide_step(Stream& stream, const Step& step, StepRanks& ranks) {
     if (!own.ok()) {
         ranks.give_up(own, needs_stats(step.options, step.scaler));
     }
-    ranks.reach(step.participants, own);
+    ranks.reach(stream, step.participants, own);
     step.memory.prepare(stream, step.scaler, step.options);
 }
 

@@ -15,21 +15,26 @@ class StepCalls final : public StepParticipant {
 
     void begin(Stream& /*stream*/) override {
         check_have_values(parameters_);
-        weights_ = 0;
+        weights_.reset();
     }
     void collect(Stream& stream) override {
         weights_ = parameters_.sharding()->weights_hash(stream, calls_);
     }
     void propose(comm::Agreement& agreement) override {
         agreement.must_equal("the number of steps", static_cast<uint64_t>(calls_));
-        agreement.must_equal("the weights' bits, which the last step made equal", weights_);
+        agreement.must_equal_on_device("the weights' bits, which the last step made equal",
+                                       weights_ != nullptr ? weights_->sum() : nullptr,
+                                       sizeof(uint64_t));
     }
-    void accept(const comm::Agreement& /*agreement*/) override { ++calls_; }
+    void accept(const comm::Agreement& /*agreement*/) override {
+        ++calls_;
+        weights_.reset();
+    }
 
   private:
     const Parameters& parameters_;
     int64_t calls_ = 0;
-    uint64_t weights_ = 0;
+    std::unique_ptr<ContentHash> weights_; // where they are compared in this step
 };
 
 } // namespace mp::optim

@@ -36,6 +36,10 @@ StepLayers::StepLayers(const Device& device, std::vector<std::shared_ptr<linear:
     }
     plain_ = plain(layers_);
     amaxes_ = linear::RankAmaxes(plain_);
+    if (amaxes_.count() > 0) {
+        agreed_ = layers_[0]->context()->stream().allocate(
+            static_cast<std::size_t>(amaxes_.count()) * sizeof(float));
+    }
 }
 
 uint64_t StepLayers::definition() const {
@@ -50,21 +54,13 @@ uint64_t StepLayers::definition() const {
 }
 
 void StepLayers::propose(comm::Agreement& agreement) {
-    first_word_ = agreement.add_maxima(amaxes_.bits());
-}
-
-void StepLayers::accept(const comm::Agreement& agreement) {
-    std::size_t place = first_word_;
-    for (uint32_t& bits : amaxes_.bits()) {
-        bits = agreement.maximum(place++);
-    }
-    is_agreed_ = true;
+    agreement.add_maxima_of_device(agreed_.as<uint32_t>(), amaxes_.count());
 }
 
 // Amaxes that are not exchanged settle here; of the others nothing is larger than what was agreed.
 void StepLayers::end(Stream& stream) {
     if (std::exchange(is_agreed_, false)) {
-        amaxes_.write(stream);
+        amaxes_.write(stream, agreed_.as<float>());
     }
     linear::settle_amaxes(stream, plain_);
     for (linear::Linear* const layer : plain_) {

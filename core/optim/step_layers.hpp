@@ -26,9 +26,9 @@ class StepLayers final : public StepParticipant {
 
     void begin(Stream& /*stream*/) override { is_agreed_ = false; }
     // This rank's amaxes of the step.
-    void collect(Stream& stream) override { amaxes_.read(stream); }
+    void collect(Stream& stream) override { amaxes_.read(stream, agreed_.as<float>()); }
     void propose(comm::Agreement& agreement) override;
-    void accept(const comm::Agreement& agreement) override;
+    void accept(const comm::Agreement& /*agreement*/) override { is_agreed_ = true; }
     // Takes the agreed amaxes, where ranks have agreed, and ends every layer's step.
     void end(Stream& stream) override;
 
@@ -39,8 +39,8 @@ class StepLayers final : public StepParticipant {
     std::vector<std::shared_ptr<linear::Linear>> layers_;
     std::vector<linear::Linear*> plain_; // the same
     linear::RankAmaxes amaxes_;
-    std::size_t first_word_ = 0; // in the agreement
-    bool is_agreed_ = false;     // in this step
+    Buffer agreed_;          // all of them, of this rank and then of all
+    bool is_agreed_ = false; // in this step
 };
 
 } // namespace mp::optim

@@ -64,12 +64,13 @@ void StepRanks::give_up(const Status& own, bool measures) {
     }
 }
 
-void StepRanks::reach(std::span<StepParticipant* const> participants, const Status& own) {
+void StepRanks::reach(Stream& stream, std::span<StepParticipant* const> participants,
+                      const Status& own) {
     if (sharding_ == nullptr) {
         check(own);
         return;
     }
-    comm::Agreement agreement;
+    comm::Agreement agreement(stream);
     for (StepParticipant* const participant : participants) {
         participant->propose(agreement);
     }

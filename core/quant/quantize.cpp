@@ -69,6 +69,15 @@ void quantize_matrix(Stream& stream, const ArrayRef& source, const Sink& sink) {
     run_op(stream, QuantizeDesc{{OpKind::quantize}, source, sink});
 }
 
+void raise_amax(Stream& stream, const float* from, float* to) {
+    AmaxDesc op{};
+    op.kind = OpKind::amax;
+    op.source = {const_cast<float*>(from), 1, DType::fp32};
+    op.result = to;
+    op.accumulate = true;
+    run_op(stream, op);
+}
+
 void dequantize_matrix(Stream& stream, const ArrayRef& source, const TensorRef& destination) {
     DequantizeDesc op{};
     op.kind = OpKind::dequantize;

@@ -13,6 +13,9 @@ namespace mp::quant {
 void quantize_matrix(Stream& stream, const ArrayRef& source, const Sink& sink);
 void dequantize_matrix(Stream& stream, const ArrayRef& source, const TensorRef& destination);
 
+// *to becomes the larger of both amaxes.
+void raise_amax(Stream& stream, const float* from, float* to);
+
 // The same for tensors, seen as matrices with their last dimension as columns.
 // Throws where quantize_tensor() would.
 void check_quantize(const Tensor& source, const Tensor& destination,

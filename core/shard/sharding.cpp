@@ -6,7 +6,6 @@
 
 #include "comm/arrival.hpp"
 #include "comm/capture.hpp"
-#include "tensor/content_hash.hpp"
 
 namespace mp::shard {
 namespace {
@@ -236,15 +235,15 @@ double Sharding::divisor() const noexcept {
     return options_.sum_gradients ? 1.0 : static_cast<double>(cut_->buckets->contributions());
 }
 
-uint64_t Sharding::weights_hash(Stream& stream, int64_t step) const {
+std::unique_ptr<ContentHash> Sharding::weights_hash(Stream& stream, int64_t step) const {
     if (options_.check_every == 0 || options_.stage == 3 || step % options_.check_every != 0) {
-        return 0;
+        return nullptr;
     }
-    ContentHash hash(stream);
+    auto hash = std::make_unique<ContentHash>(stream);
     for (const ShardedTensor& tensor : cut_->tensors) {
-        add_all(hash, *tensor.param);
+        add_all(*hash, *tensor.param);
     }
-    return hash.value();
+    return hash;
 }
 
 void Sharding::reduce(Stream& stream) {

@@ -20,6 +20,7 @@
 #include "shard/shard_cut.hpp"
 #include "shard/shard_groups.hpp"
 #include "shard/shard_progress.hpp"
+#include "tensor/content_hash.hpp"
 
 namespace mp::shard {
 
@@ -122,8 +123,8 @@ class Sharding {
                                                std::span<const int32_t> parameters) const;
     [[nodiscard]] std::optional<ChunkSumExchange::Placed>
     all_sums_on_device(Stream& stream, const double* own, std::span<const int32_t> parameters);
-    // Of the weights that every rank has, for the agreement of step number `step`: 0 where they are not due, or in stage 3.
-    [[nodiscard]] uint64_t weights_hash(Stream& stream, int64_t step) const;
+    // Of the weights that every rank has, for the agreement of step number `step`: none where they are not due, or in stage 3.
+    [[nodiscard]] std::unique_ptr<ContentHash> weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
     void publish(Stream& stream);
 

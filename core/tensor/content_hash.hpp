@@ -23,6 +23,10 @@ class ContentHash {
         run_op(stream_, op);
         words_ += (tensor.bytes() + 7) / 8;
     }
+    // Of the device: of what was added so far, in the order of the stream.
+    [[nodiscard]] const uint64_t* sum() const noexcept {
+        return static_cast<const uint64_t*>(sum_.data());
+    }
     [[nodiscard]] uint64_t value() {
         uint64_t sum = 0;
         stream_.copy(&sum, sum_.data(), sizeof sum, CopyKind::device_to_host);

@@ -7,6 +7,7 @@
 #include <array>
 #include <string>
 
+#include "core/core_context.hpp"
 #include "numerics/bits.hpp"
 #include "ranks.hpp"
 
@@ -74,6 +75,36 @@ TEST(Agreement, AloneItIsTheOwnAnswer) {
         EXPECT_TRUE(agreement.reach(comm).ok());
         EXPECT_EQ(agreement.maximum(place), 5U);
     });
+}
+
+// Memory of a device that does not order messages goes by way of the host.
+TEST(Agreement, TakesValuesOfTheDevice) {
+    for (const bool differs : {false, true}) {
+        run_ranks(3, [differs](Communicator& comm) {
+            const auto context = make_context();
+            const auto mine = static_cast<uint32_t>(comm.rank());
+            std::array<uint32_t, 2> hidden = {mine, 7};
+            std::array<uint32_t, 2> asked = {5 - mine, mine};
+            const uint64_t value = differs && mine == 1 ? 4 : 3;
+            comm::Agreement agreement(context->stream());
+            (void)agreement.add_maxima_of_device(hidden.data(), 2);
+            const std::size_t place = agreement.add_maxima_of_device(asked.data(), 2, true);
+            agreement.must_equal_on_device("nothing", nullptr, 4);
+            agreement.must_equal_on_device("the weights", &value, sizeof value);
+            const Status status = agreement.reach(comm);
+            EXPECT_EQ(status.code(), differs ? Code::rank_mismatch : Code::ok);
+            if (differs) {
+                EXPECT_NE(std::string(status.text()).find("the weights: rank(s) 0, 2 have 3, "),
+                          std::string::npos)
+                    << status.text();
+                return;
+            }
+            EXPECT_EQ(hidden, (std::array<uint32_t, 2>{2, 7}));
+            EXPECT_EQ(asked, (std::array<uint32_t, 2>{5, 2}));
+            EXPECT_EQ(agreement.maximum(place), 5U);
+            EXPECT_EQ(agreement.maximum(place + 1), 2U);
+        });
+    }
 }
 
 } // namespace

@@ -143,11 +143,11 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
 /** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
  * call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and
  * monitors are called where their step has come. Call it once a step after the optimizer, whichever the recipe. Enqueues;
- * blocks where a monitor is called, and with `comm`.
+ * blocks where a monitor is called, and with `comm`, but not over NCCL.
  *
  * Where ranks train the same layers, `comm` makes them scale alike: every amax becomes the largest of all ranks before delayed
  * scales move on, unless gemm.reduce_amax is "off". One small message for all layers, which every rank names in the same order;
- * none at all with mp_optimizer_set_linears, where the optimizer is shared.
+ * with mp_optimizer_set_linears, where the optimizer is shared, its step sends them.
  * @param[in] linears  the layers, all of one context; NULL entries are passed over
  * @param[in] count    their number, >= 0
  * @param[in] queue    NULL: the default queue
