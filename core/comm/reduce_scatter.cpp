@@ -111,10 +111,7 @@ void ReduceScatter::take_arrived() {
         return;
     }
     finds_amax_ = false;
-    if (!block_amax_.empty()) {
-        stream_->copy(device_amax_->data(), block_amax_.data(),
-                      block_amax_.size() * sizeof(uint32_t), CopyKind::host_to_device);
-    }
+    block_amax_->from_wire();
     begin_exchange();
 }
 
@@ -146,7 +143,7 @@ bool ReduceScatter::sum(Stream& stream, int64_t most) {
     if (!is_open_) {
         send_.reset();
         receive_.reset();
-        device_amax_.reset();
+        block_amax_.reset();
     }
     return !is_open_;
 }
@@ -160,7 +157,7 @@ void ReduceScatter::check_open() const {
 void ReduceScatter::begin_rest() {
     while (begins_more()) {
         is_open_ = false; // where it fails
-        check(request_.wait());
+        await_arrival(*stream_, comm_, request_);
         take_arrived();
         is_open_ = true;
     }

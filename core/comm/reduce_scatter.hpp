@@ -87,7 +87,7 @@ class ReduceScatter {
     [[nodiscard]] bool is_open() const noexcept { return is_open_; }
     // Whether it has a message yet to begin, which must come before what is begun later: the ranks would differ in the order.
     [[nodiscard]] bool begins_more() const noexcept { return is_open_ && finds_amax_; }
-    void begin_rest(); // waits until there is none
+    void begin_rest(); // waits until there is none, or the device does
 
   private:
     void check_arguments(std::span<const ArrayRef> sources, std::span<const int64_t> counts,
@@ -129,8 +129,7 @@ class ReduceScatter {
     std::unique_ptr<WireBuffer> receive_;
     std::vector<int64_t> send_offsets_;
     std::vector<int64_t> receive_offsets_;
-    std::vector<uint32_t> block_amax_; // fixed point: of all elements, on the host
-    std::unique_ptr<Scratch> device_amax_;
+    std::unique_ptr<WireBuffer> block_amax_; // fixed point: of all elements
     CommRequest request_;
     bool has_arrived_ = false; // all that is to be summed
     int64_t summed_ = 0;       // elements of the result

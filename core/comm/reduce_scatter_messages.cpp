@@ -7,6 +7,7 @@
 #include "comm/shares.hpp"
 #include "numerics/part_sum.hpp"
 #include "numerics/philox.hpp"
+#include "quant/quantize.hpp"
 #include "status/status.hpp"
 
 namespace mp::comm {
@@ -85,9 +86,9 @@ SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
     op.destination = to;
     op.first_element = first;
     op.fixed_bits = numerics::fixed_bits(tree_levels(desc_.slots));
-    if (device_amax_ != nullptr) {
+    if (block_amax_ != nullptr) {
         const int64_t block = numerics::kExactBlock;
-        op.block_amax = static_cast<uint32_t*>(device_amax_->data()) +
+        op.block_amax = reinterpret_cast<uint32_t*>(block_amax_->device()) +
                         (first / block - desc_.rounding.first_element / block);
     }
     return op;
@@ -95,15 +96,18 @@ SumPartsDesc ReduceScatter::sum_desc(int32_t of, int64_t start, int64_t count,
 
 // Fixed point: the largest |x| of each block of 128 over all slots, then over all ranks.
 void ReduceScatter::begin_amax() {
+    constexpr int64_t kBlock = numerics::kExactBlock;
+    const int64_t into = desc_.rounding.first_element % kBlock;
     const int64_t total = total_of(counts_);
-    const int64_t into = desc_.rounding.first_element % numerics::kExactBlock;
-    const int64_t blocks =
-        total == 0 ? 0 : (into + total + numerics::kExactBlock - 1) / numerics::kExactBlock;
-    const std::size_t bytes = static_cast<std::size_t>(blocks) * sizeof(uint32_t);
-    device_amax_ = std::make_unique<Scratch>(*stream_, bytes);
-    std::vector<uint32_t> largest(static_cast<std::size_t>(blocks), 0);
-    block_amax_.assign(static_cast<std::size_t>(blocks), 0);
-    // A block may lie on the border of two shares, so they are looked at one by one.
+    const int64_t blocks = total == 0 ? 0 : (into + total + kBlock - 1) / kBlock;
+    const int64_t bytes = blocks * static_cast<int64_t>(sizeof(uint32_t));
+    block_amax_ = std::make_unique<WireBuffer>(*stream_, comm_, bytes);
+    if (bytes > 0) {
+        stream_->zero(block_amax_->device(), static_cast<std::size_t>(bytes));
+    }
+    // A block may lie on the border of shares, so they are looked at one by one.
+    const Scratch before(*stream_, sizeof(float));
+    int64_t end = 0; // of the blocks so far
     for (std::size_t r = 0; r < counts_.size() && !sources_.empty(); ++r) {
         if (counts_[r] == 0) {
             continue;
@@ -111,22 +115,20 @@ void ReduceScatter::begin_amax() {
         const auto to = static_cast<int32_t>(r);
         SumPartsDesc op = sum_desc(to, 0, counts_[r], {});
         op.mode = SumMode::largest;
-        sum_parts(*stream_, leaves(run_, to), op);
-        const int64_t first = desc_.rounding.first_element + offsets_[r];
-        const int64_t begin =
-            first / numerics::kExactBlock - desc_.rounding.first_element / numerics::kExactBlock;
-        const int64_t end = (first + counts_[r] - 1) / numerics::kExactBlock -
-                            desc_.rounding.first_element / numerics::kExactBlock + 1;
-        const auto at = static_cast<std::size_t>(begin);
-        stream_->copy(largest.data() + at, op.block_amax,
-                      static_cast<std::size_t>(end - begin) * sizeof(uint32_t),
-                      CopyKind::device_to_host);
-        stream_->sync();
-        for (auto i = at; i < static_cast<std::size_t>(end); ++i) {
-            block_amax_[i] = std::max(block_amax_[i], largest[i]);
+        auto* const first = reinterpret_cast<float*>(op.block_amax);
+        const bool is_shared = (into + offsets_[r]) / kBlock < end;
+        if (is_shared) {
+            stream_->copy(before.data(), first, sizeof(float), CopyKind::device_to_device);
         }
+        sum_parts(*stream_, leaves(run_, to), op);
+        if (is_shared) {
+            quant::raise_amax(*stream_, static_cast<const float*>(before.data()), first);
+        }
+        end = (into + offsets_[r] + counts_[r] - 1) / kBlock + 1;
     }
-    check(comm_.begin(MaxU32{block_amax_.data(), blocks}, options(), &request_));
+    block_amax_->to_wire();
+    check(comm_.begin(MaxU32{reinterpret_cast<uint32_t*>(block_amax_->wire()), blocks}, options(),
+                      &request_));
     finds_amax_ = true;
 }
 
