@@ -36,13 +36,13 @@ std::vector<NormGroup::Message> NormGroup::exchange(const Message& own) const {
 
 void NormGroup::decline() const { (void)exchange({-1.0, 0}); }
 
-std::vector<double> NormGroup::sums(const std::vector<double>& own,
-                                    const std::vector<bool>& counts_elsewhere,
-                                    uint64_t guard) const {
+PlacedSums NormGroup::sums(Stream& stream, const PlacedSums& own,
+                           const std::vector<bool>& counts_elsewhere, uint64_t guard) const {
+    const std::vector<double> chunks = own.read(stream);
     Message mine = {0.0, guard};
-    for (std::size_t i = 0; i < own.size(); ++i) {
-        if (!counts_elsewhere[i] || !std::isfinite(own[i])) {
-            mine.sum += own[i];
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+        if (!counts_elsewhere[i] || !std::isfinite(chunks[i])) {
+            mine.sum += chunks[i];
         }
     }
     const std::vector<Message> all = exchange(mine);
@@ -64,7 +64,12 @@ std::vector<double> NormGroup::sums(const std::vector<double>& own,
                  rank);
         }
     }
-    return sums;
+    PlacedSums placed;
+    placed.memory = std::make_unique<Scratch>(stream, sums.size() * sizeof(double));
+    placed.sums = static_cast<double*>(placed.memory->data());
+    placed.count = static_cast<int64_t>(sums.size());
+    stream.copy(placed.sums, sums.data(), sums.size() * sizeof(double), CopyKind::host_to_device);
+    return placed;
 }
 
 std::vector<bool> chunks_counted_elsewhere(const Parameters& parameters,

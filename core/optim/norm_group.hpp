@@ -21,10 +21,9 @@ class NormGroup {
 
     // Collective: given the sums of squares of this rank's chunks, each rank's sum in the order of ranks. A rank adds its
     // chunks one after another; those of parameters that count elsewhere are only looked at for what is not finite. `guard`:
-    // StepGuard::hash(); where ranks differ in it all throw rank_mismatch. peer_error where one of them declines.
-    [[nodiscard]] std::vector<double> sums(const std::vector<double>& own,
-                                           const std::vector<bool>& counts_elsewhere,
-                                           uint64_t guard) const;
+    // StepGuard::hash(); where ranks differ in it all throw rank_mismatch. peer_error where one of them declines. Waits.
+    [[nodiscard]] PlacedSums sums(Stream& stream, const PlacedSums& own,
+                                  const std::vector<bool>& counts_elsewhere, uint64_t guard) const;
     // In place of sums(): this rank cannot go on.
     void decline() const;
 

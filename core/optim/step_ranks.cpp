@@ -15,24 +15,15 @@ StepRanks::StepRanks(shard::Sharding* sharding, const NormGroup& others,
     }
 }
 
-std::vector<double> StepRanks::sums(const std::vector<double>& own) {
+PlacedSums StepRanks::sums(Stream& stream, const PlacedSums& own) {
     is_summed_ = true;
-    std::vector<double> all = shares_sums() ? sharding_->all_sums(own, enabled_) : own;
+    PlacedSums all = shares_sums() ? sharding_->all_sums(stream, own, enabled_)
+                                   : PlacedSums{nullptr, own.sums, own.places, own.count, own.held};
     if (others_ == nullptr) {
         return all;
     }
     is_measured_ = true;
-    return others_->sums(all, elsewhere_, guard_);
-}
-
-std::optional<ChunkSumExchange::Placed> StepRanks::sums_on_device(Stream& stream,
-                                                                  const double* own) {
-    if (!shares_sums() || others_ != nullptr) {
-        return {};
-    }
-    std::optional<Placed> placed = sharding_->all_sums_on_device(stream, own, enabled_);
-    is_summed_ = placed.has_value();
-    return placed;
+    return others_->sums(stream, all, elsewhere_, guard_);
 }
 
 void StepRanks::reduce(Stream& stream) {
@@ -52,7 +43,7 @@ void StepRanks::give_up(const Status& own, bool measures) {
     // What fails here fails in reach(), too, or was said before.
     if (shares_sums() && !is_summed_) {
         (void)guarded("sums", [&]() -> Status {
-            (void)sharding_->all_sums({}, {});
+            sharding_->decline_sums();
             return {};
         });
     }

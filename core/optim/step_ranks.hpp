@@ -36,8 +36,7 @@ class StepRanks final : private ChunkSumExchange {
     [[nodiscard]] bool shares_sums() const noexcept {
         return sharding_ != nullptr && sharding_->stage() != 0;
     }
-    std::vector<double> sums(const std::vector<double>& own) override;
-    std::optional<Placed> sums_on_device(Stream& stream, const double* own) override;
+    PlacedSums sums(Stream& stream, const PlacedSums& own) override;
 
     shard::Sharding* sharding_ = nullptr;
     const NormGroup* others_ = nullptr;

@@ -28,6 +28,27 @@ template <typename T> Buffer upload(Stream& stream, const std::vector<T>& values
 
 } // namespace
 
+std::vector<double> PlacedSums::read(Stream& stream) const {
+    std::vector<int32_t> order(places != nullptr ? static_cast<std::size_t>(count) : 0);
+    std::vector<double> lying(static_cast<std::size_t>(places != nullptr ? held : count));
+    if (!order.empty()) {
+        stream.copy(order.data(), places, order.size() * sizeof(int32_t), CopyKind::device_to_host);
+    }
+    if (!lying.empty()) {
+        stream.copy(lying.data(), sums, lying.size() * sizeof(double), CopyKind::device_to_host);
+    }
+    stream.sync();
+    if (places == nullptr) {
+        return lying;
+    }
+    std::vector<double> in_order;
+    in_order.reserve(order.size());
+    for (const int32_t place : order) {
+        in_order.push_back(lying[static_cast<std::size_t>(place)]);
+    }
+    return in_order;
+}
+
 SegmentPlan::SegmentPlan(Stream& stream, std::vector<UpdateSegment> segments)
     : host_segments_(std::move(segments)) {
     const std::vector<Chunk> chunks = cut(host_segments_);
@@ -60,38 +81,17 @@ void SegmentPlan::grad_stats(Stream& stream, numerics::OptimizerState* state,
     op.state = state;
     if (exchange == nullptr) {
         run_op(stream, op);
-    } else {
-        sum_all_ranks(stream, op, *exchange);
-    }
-}
-
-void SegmentPlan::sum_all_ranks(Stream& stream, GradStatsDesc op,
-                                ChunkSumExchange& exchange) const {
-    op.stage = StatsStage::chunks;
-    run_op(stream, op);
-    op.stage = StatsStage::tree;
-    if (const auto placed = exchange.sums_on_device(stream, op.chunk_sums); placed.has_value()) {
-        op.chunk_sums = static_cast<double*>(placed->sums->data());
-        op.places = placed->places;
-        op.sum_count = placed->count;
-        run_op(stream, op);
         return;
     }
-    std::vector<double> own(static_cast<std::size_t>(chunk_count_));
-    if (!own.empty()) {
-        stream.copy(own.data(), op.chunk_sums, own.size() * sizeof(double),
-                    CopyKind::device_to_host);
-    }
-    stream.sync();
-    const std::vector<double> all = exchange.sums(own);
-    const Scratch sums(stream, all.size() * sizeof(double));
-    if (!all.empty()) {
-        stream.copy(sums.data(), all.data(), all.size() * sizeof(double), CopyKind::host_to_device);
-    }
-    op.chunk_sums = static_cast<double*>(sums.data());
-    op.sum_count = static_cast<int64_t>(all.size());
+    op.stage = StatsStage::chunks;
     run_op(stream, op);
-    stream.sync(); // before `all` goes
+    const PlacedSums all =
+        exchange->sums(stream, {nullptr, op.chunk_sums, nullptr, chunk_count_, chunk_count_});
+    op.stage = StatsStage::tree;
+    op.chunk_sums = all.sums;
+    op.places = all.places;
+    op.sum_count = all.count;
+    run_op(stream, op);
 }
 
 } // namespace mp

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +11,18 @@
 
 namespace mp {
 
+// Sums of squares of chunks, of the device.
+struct PlacedSums {
+    std::unique_ptr<Scratch> memory; // of them; null: they lie elsewhere
+    double* sums = nullptr;
+    const int32_t* places = nullptr; // as that of GradStatsDesc; stays until the next exchange
+    int64_t count = 0;
+    int64_t held = 0; // what lies there, where there are places
+
+    // In their order. Waits.
+    [[nodiscard]] std::vector<double> read(Stream& stream) const;
+};
+
 // How the sums of squares of this rank's chunks become those of all ranks' chunks.
 class ChunkSumExchange {
   public:
@@ -19,17 +30,8 @@ class ChunkSumExchange {
     ChunkSumExchange(const ChunkSumExchange&) = delete;
     ChunkSumExchange& operator=(const ChunkSumExchange&) = delete;
 
-    // As they came from the ranks, and where each is in the order of one rank that holds everything.
-    struct Placed {
-        std::unique_ptr<Scratch> sums;
-        const int32_t* places = nullptr; // on the device; stays until the next exchange
-        int64_t count = 0;
-    };
-
-    // In the order of one rank that holds everything.
-    virtual std::vector<double> sums(const std::vector<double>& own) = 0;
-    // Without the host, of sums on the stream's device; nothing where only the host can do it.
-    virtual std::optional<Placed> sums_on_device(Stream& stream, const double* own) = 0;
+    // In the order of one rank that holds everything, before and after.
+    virtual PlacedSums sums(Stream& stream, const PlacedSums& own) = 0;
 
   protected:
     ~ChunkSumExchange() = default;
@@ -46,13 +48,11 @@ class SegmentPlan {
     // Scratch of a step, one a segment; null where no segment has scaled states.
     [[nodiscard]] UpdateScaling* scaling() const noexcept { return scaling_.as<UpdateScaling>(); }
 
-    // Sum of squares of all gradients into state->sum_squares. With an exchange by the host it waits.
+    // Sum of squares of all gradients into state->sum_squares.
     void grad_stats(Stream& stream, numerics::OptimizerState* state,
                     ChunkSumExchange* exchange = nullptr) const;
 
   private:
-    void sum_all_ranks(Stream& stream, GradStatsDesc op, ChunkSumExchange& exchange) const;
-
     std::vector<UpdateSegment> host_segments_;
     int64_t chunk_count_ = 0;
     Buffer segments_;

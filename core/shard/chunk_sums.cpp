@@ -4,105 +4,101 @@
 #include <algorithm>
 
 #include "comm/arrival.hpp"
+#include "comm/wire_buffer.hpp"
+#include "dtype/divide.hpp"
 
 namespace mp::shard {
 namespace {
 
-constexpr int32_t kNowhere = -1;
 constexpr const char* kSite = "sums of squares";
 
-int64_t bytes_of_sums(std::size_t count) { return static_cast<int64_t>(count * sizeof(double)); }
+int64_t chunks_of(const ShardSlice& slice) { return divide_up(slice.count, kChunkElements); }
 
 } // namespace
 
-ChunkSums::Message ChunkSums::message_of(std::span<const int32_t> parameters) const {
-    std::vector<std::vector<int32_t>> by_rank(static_cast<std::size_t>(comm_.size()));
-    Message message;
-    for (std::size_t i = 0; i < is_trained_.size(); ++i) {
-        if (!is_trained_[i]) {
-            continue;
+ChunkSums::ChunkSums(comm::Communicator& comm, const ShardPlan& plan,
+                     const std::vector<bool>& is_trained)
+    : comm_(comm), plan_(plan), bytes_(static_cast<std::size_t>(comm.size())) {
+    for (std::size_t i = 0; i < is_trained.size(); ++i) {
+        for (const ShardSlice& slice : plan.slices_of(static_cast<int32_t>(i))) {
+            bytes_[static_cast<std::size_t>(slice.rank)] +=
+                is_trained[i] ? chunks_of(slice) * static_cast<int64_t>(sizeof(double)) : 0;
         }
-        const auto parameter = static_cast<int32_t>(i);
-        const bool counts = std::binary_search(parameters.begin(), parameters.end(), parameter);
+    }
+    offsets_.push_back(0);
+    for (const int64_t bytes : bytes_) {
+        offsets_.push_back(offsets_.back() + bytes);
+    }
+}
+
+void ChunkSums::place(Stream& stream, std::span<const int32_t> parameters) {
+    if (places_.data() != nullptr &&
+        std::equal(parameters.begin(), parameters.end(), placed_.begin(), placed_.end())) {
+        return;
+    }
+    std::vector<int64_t> next = offsets_;
+    std::vector<int32_t> places;
+    for (const int32_t parameter : parameters) {
         for (const ShardSlice& slice : plan_.slices_of(parameter)) {
-            std::vector<int32_t>& numbers = by_rank[static_cast<std::size_t>(slice.rank)];
-            for (int64_t start = 0; start < slice.count; start += kChunkElements) {
-                numbers.push_back(counts ? message.count++ : kNowhere);
+            int64_t& at = next[static_cast<std::size_t>(slice.rank)];
+            for (int64_t chunk = 0; chunk < chunks_of(slice); ++chunk) {
+                places.push_back(static_cast<int32_t>(at / static_cast<int64_t>(sizeof(double))));
+                at += static_cast<int64_t>(sizeof(double));
             }
         }
     }
-    message.offsets.push_back(0);
-    for (const std::vector<int32_t>& numbers : by_rank) {
-        message.numbers.insert(message.numbers.end(), numbers.begin(), numbers.end());
-        message.bytes.push_back(bytes_of_sums(numbers.size()));
-        message.offsets.push_back(message.offsets.back() + message.bytes.back());
+    if (places_.data() == nullptr) { // for all that is trained: none is made in a step again
+        places_ = stream.allocate(static_cast<std::size_t>(offsets_.back()) / sizeof(double) *
+                                  sizeof(int32_t));
     }
-    return message;
+    count_ = static_cast<int64_t>(places.size());
+    if (!places.empty()) {
+        stream.copy(places_.data(), places.data(), places.size() * sizeof(int32_t),
+                    CopyKind::host_to_device);
+    }
+    placed_.assign(parameters.begin(), parameters.end());
 }
 
-std::vector<double> ChunkSums::on_host(std::span<const double> own,
-                                       std::span<const int32_t> parameters) const {
-    const Message message = message_of(parameters);
+PlacedSums ChunkSums::exchange(Stream& stream, const PlacedSums& own,
+                               std::span<const int32_t> parameters) {
+    place(stream, parameters);
+    PlacedSums all;
+    all.memory = std::make_unique<Scratch>(stream, static_cast<std::size_t>(offsets_.back()));
+    all.sums = static_cast<double*>(all.memory->data());
+    all.places = places_.as<int32_t>();
+    all.count = count_;
+    all.held = offsets_.back() / static_cast<int64_t>(sizeof(double));
     const auto rank = static_cast<std::size_t>(comm_.rank());
-    const std::size_t first = static_cast<std::size_t>(message.offsets[rank]) / sizeof(double);
-    const std::size_t end = static_cast<std::size_t>(message.offsets[rank + 1]) / sizeof(double);
-    std::vector<double> sent;
-    std::size_t next = 0;
-    for (std::size_t i = first; i < end; ++i) {
-        sent.push_back(message.numbers[i] != kNowhere ? own[next++] : 0.0);
+    comm::WireBuffer message(stream, comm_, all.sums, offsets_.back());
+    char* const mine = message.device() + offsets_[rank];
+    const auto given = static_cast<std::size_t>(own.count) * sizeof(double);
+    if (bytes_[rank] > 0) { // also where some of it does not count
+        stream.zero(mine, static_cast<std::size_t>(bytes_[rank]));
     }
-    std::vector<double> all(message.numbers.size());
-    comm::CallOptions options;
-    options.site = kSite;
-    check(comm_.run(comm::AllGather{sent.data(), message.bytes[rank], all.data(),
-                                    message.bytes.data(), message.offsets.data()},
-                    options));
-    std::vector<double> whole(static_cast<std::size_t>(message.count));
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        if (message.numbers[i] != kNowhere) {
-            whole[static_cast<std::size_t>(message.numbers[i])] = all[i];
-        }
+    if (given > 0) {
+        stream.copy(mine, own.sums, given, CopyKind::device_to_device);
     }
-    return whole;
-}
-
-std::optional<ChunkSumExchange::Placed> ChunkSums::on_device(Stream& stream, const double* own,
-                                                             std::span<const int32_t> parameters) {
-    const auto is_counted = [&, next = std::size_t{0}](bool is_trained) mutable {
-        const auto index = static_cast<int32_t>(next++);
-        return is_trained == std::binary_search(parameters.begin(), parameters.end(), index);
-    };
-    if (!comm::is_ordered(stream, comm_) ||
-        !std::all_of(is_trained_.begin(), is_trained_.end(), is_counted)) {
-        return {};
-    }
-    if (whole_.bytes.empty()) {
-        Message message = message_of(parameters);
-        std::vector<int32_t> places(message.numbers.size());
-        for (std::size_t i = 0; i < places.size(); ++i) {
-            places[static_cast<std::size_t>(message.numbers[i])] = static_cast<int32_t>(i);
-        }
-        places_ = stream.allocate(places.size() * sizeof(int32_t));
-        if (!places.empty()) {
-            stream.copy(places_.data(), places.data(), places_.bytes(), CopyKind::host_to_device);
-        }
-        whole_ = std::move(message);
-    }
-    ChunkSumExchange::Placed placed;
-    placed.sums =
-        std::make_unique<Scratch>(stream, static_cast<std::size_t>(whole_.offsets.back()));
-    placed.places = places_.as<int32_t>();
-    placed.count = whole_.count;
+    message.to_wire();
     comm::CallOptions options;
     options.site = kSite;
     options.queue = &stream.queue();
     comm::CommRequest request;
-    check(comm_.begin(comm::AllGather{own, whole_.bytes[static_cast<std::size_t>(comm_.rank())],
-                                      placed.sums->data(), whole_.bytes.data(),
-                                      whole_.offsets.data()},
+    check(comm_.begin(comm::AllGather{message.wire() + offsets_[rank], bytes_[rank], message.wire(),
+                                      bytes_.data(), offsets_.data()},
                       options, &request));
     comm::await_arrival(stream, comm_, request);
-    return placed;
+    message.from_wire();
+    return all;
+}
+
+void ChunkSums::decline() const {
+    const auto rank = static_cast<std::size_t>(comm_.rank());
+    std::vector<char> all(static_cast<std::size_t>(offsets_.back()));
+    comm::CallOptions options;
+    options.site = kSite;
+    check(comm_.run(comm::AllGather{all.data() + offsets_[rank], bytes_[rank], all.data(),
+                                    bytes_.data(), offsets_.data()},
+                    options));
 }
 
 } // namespace mp::shard

@@ -29,10 +29,12 @@ std::vector<bool> trained_of(const std::vector<ShardedTensor>& tensors) {
 
 } // namespace
 
-ShardCut::ShardCut(std::vector<ShardedTensor> list, const ShardOptions& options,
-                   comm::Communicator& comm)
-    : tensors(std::move(list)), plan(options, sizes_of(tensors)),
-      sums(comm, plan, trained_of(tensors)) {}
+ShardCut::ShardCut(std::vector<ShardedTensor> list, const ShardOptions& options)
+    : tensors(std::move(list)), plan(options, sizes_of(tensors)) {}
+
+void ShardCut::make_sums(comm::Communicator& shards) {
+    sums = std::make_unique<ChunkSums>(shards, plan, trained_of(tensors));
+}
 
 bool ShardCut::shares_scales() const {
     return std::any_of(tensors.begin(), tensors.end(),

@@ -15,16 +15,14 @@
 namespace mp::shard {
 
 struct ShardCut {
-    // `comm`: of the ranks that share one copy.
-    ShardCut(std::vector<ShardedTensor> list, const ShardOptions& options,
-             comm::Communicator& comm);
+    ShardCut(std::vector<ShardedTensor> list, const ShardOptions& options);
     ShardCut(const ShardCut&) = delete; // its parts know each other
     ShardCut& operator=(const ShardCut&) = delete;
     ~ShardCut() = default;
 
     std::vector<ShardedTensor> tensors;
     ShardPlan plan; // of each group
-    ChunkSums sums;
+    std::unique_ptr<ChunkSums> sums;
     LentMemory lent; // of what comes and goes, from stage 2 on
     std::unique_ptr<GradientBuckets> buckets;
     std::unique_ptr<ShardedWeights> weights;
@@ -32,6 +30,8 @@ struct ShardCut {
 
     // Whether any gradient is reduced as codes under a scale that ranks share.
     [[nodiscard]] bool shares_scales() const;
+    // Among the ranks that share one copy.
+    void make_sums(comm::Communicator& shards);
     // From stage 2 on gradients have no memory between steps, but for those that stay; nor in stage 3 weights.
     void drop_gradients(Stream& stream) const;
     void keep_lent(int32_t stage);

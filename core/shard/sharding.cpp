@@ -99,13 +99,13 @@ Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
 std::unique_ptr<ShardCut> Sharding::make_plan(std::vector<ShardedTensor> tensors) const {
     return std::make_unique<ShardCut>(
         std::move(tensors),
-        ShardOptions{options_.kind, groups_.shard_ranks(), options_.bucket_elements},
-        groups_.shards());
+        ShardOptions{options_.kind, groups_.shard_ranks(), options_.bucket_elements});
 }
 
 void Sharding::fill(const std::shared_ptr<Context>& context, Stream& stream, ShardCut& cut,
                     const ShardCut* before) const {
     cut.keep_lent(options_.stage);
+    cut.make_sums(groups_.shards());
     cut.buckets = make_buckets(stream, options_, groups_, cut, zeroes_gradients_, between_,
                                progress_.messages());
     cut.weights = std::make_unique<ShardedWeights>(
@@ -319,17 +319,15 @@ void Sharding::release(Stream& stream, std::span<const int32_t> parameters) {
     }
 }
 
-std::vector<double> Sharding::all_sums(std::span<const double> own,
-                                       std::span<const int32_t> parameters) const {
+PlacedSums Sharding::all_sums(Stream& stream, const PlacedSums& own,
+                              std::span<const int32_t> parameters) {
     const auto lock = progress_.lock();
-    return cut_->sums.on_host(own, parameters);
+    return cut_->sums->exchange(stream, own, parameters);
 }
 
-std::optional<ChunkSumExchange::Placed>
-Sharding::all_sums_on_device(Stream& stream, const double* own,
-                             std::span<const int32_t> parameters) {
+void Sharding::decline_sums() const {
     const auto lock = progress_.lock();
-    return cut_->sums.on_device(stream, own, parameters);
+    cut_->sums->decline();
 }
 
 int64_t Sharding::gradient_bytes() const noexcept {

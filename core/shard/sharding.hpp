@@ -119,10 +119,9 @@ class Sharding {
     // Collective; ok where all ranks agree and nobody declines.
     [[nodiscard]] Status reach(comm::Agreement& agreement) const;
     // As those of ChunkSums. Not in stage 0, where every rank has all sums of gradients.
-    [[nodiscard]] std::vector<double> all_sums(std::span<const double> own,
-                                               std::span<const int32_t> parameters) const;
-    [[nodiscard]] std::optional<ChunkSumExchange::Placed>
-    all_sums_on_device(Stream& stream, const double* own, std::span<const int32_t> parameters);
+    [[nodiscard]] PlacedSums all_sums(Stream& stream, const PlacedSums& own,
+                                      std::span<const int32_t> parameters);
+    void decline_sums() const;
     // Of the weights that every rank has, for the agreement of step number `step`: none where they are not due, or in stage 3.
     [[nodiscard]] std::unique_ptr<ContentHash> weights_hash(Stream& stream, int64_t step) const;
     // After a step: every rank has all weights again, or none has (stage 3).
