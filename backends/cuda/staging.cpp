@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/staging.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -59,34 +60,49 @@ bool StagingRing::waits_for(std::size_t bytes) noexcept {
         return true;
     }
     const std::lock_guard lock(mutex_);
-    for (int32_t i = 0; static_cast<std::size_t>(i) * kBufferBytes < bytes; ++i) {
-        if (is_in_use(i)) {
+    std::size_t used = used_;
+    int32_t offset = 0;
+    for (std::size_t left = bytes; left > 0;) {
+        if (used == kBufferBytes) {
+            used = 0;
+            ++offset;
+        }
+        if (used == 0 && (offset == kBuffers || is_in_use(offset))) {
             return true;
         }
+        const std::size_t part = std::min(left, kBufferBytes - used);
+        used += part;
+        left -= part;
     }
     return false;
 }
 
+// As much as goes into one buffer. What was copied from it before is behind the same event: all of it is the stream's.
 Status StagingRing::copy_through_buffer(cudaStream_t stream, void* destination, const void* source,
-                                        std::size_t bytes) noexcept {
+                                        std::size_t bytes, std::size_t* part) noexcept {
+    if (used_ == kBufferBytes) {
+        used_ = 0;
+        next_ = (next_ + 1) % kBuffers;
+    }
     cudaEvent_t copied = copied_[next_];
-    unsigned char* buffer = buffers_ + static_cast<std::size_t>(next_) * kBufferBytes;
-    if (is_in_use(0)) {
+    if (used_ == 0 && is_in_use(0)) {
         if (const cudaError_t error = cudaEventSynchronize(copied); error != cudaSuccess) {
             return cuda_status(error, "waiting for an earlier copy to the device");
         }
     }
-    std::memcpy(buffer, source, bytes);
+    unsigned char* buffer = buffers_ + static_cast<std::size_t>(next_) * kBufferBytes + used_;
+    *part = std::min(bytes, kBufferBytes - used_);
+    std::memcpy(buffer, source, *part);
     if (const cudaError_t error =
-            cudaMemcpyAsync(destination, buffer, bytes, cudaMemcpyHostToDevice, stream);
+            cudaMemcpyAsync(destination, buffer, *part, cudaMemcpyHostToDevice, stream);
         error != cudaSuccess) {
         return cuda_status(error, "copying to the device");
     }
+    used_ += *part;
     if (const cudaError_t error = cudaEventRecord(copied, stream); error != cudaSuccess) {
         (void)cudaStreamSynchronize(stream); // nothing else tells when the buffer is free
         return cuda_status(error, "recording an event");
     }
-    next_ = (next_ + 1) % kBuffers;
     return {};
 }
 
@@ -104,9 +120,10 @@ Status StagingRing::copy(cudaStream_t stream, void* destination, const void* sou
     }
     auto* to = static_cast<unsigned char*>(destination);
     const auto* from = static_cast<const unsigned char*>(source);
-    for (std::size_t done = 0; done < bytes; done += kBufferBytes) {
-        const std::size_t part = bytes - done < kBufferBytes ? bytes - done : kBufferBytes;
-        if (Status status = copy_through_buffer(stream, to + done, from + done, part);
+    std::size_t part = 0;
+    for (std::size_t done = 0; done < bytes; done += part) {
+        if (Status status =
+                copy_through_buffer(stream, to + done, from + done, bytes - done, &part);
             !status.ok()) {
             return status;
         }

@@ -3,8 +3,9 @@
 //
 // cudaMemcpyAsync alone does not promise that: from pinned memory it returns at once, and from
 // pageable memory too on systems whose devices read it directly (CUDA programming guide, "API
-// synchronization behavior"). So small copies go through pinned buffers of our own, and do not wait
-// for the stream; larger ones wait until the stream has done them. Memory that core pinned needs neither: core waits before it
+// synchronization behavior"). So small copies go through pinned buffers of our own, one behind the
+// other, and do not wait for the stream unless all of these are full of pending ones; larger ones
+// wait until the stream has done them. Memory that core pinned needs neither: core waits before it
 // uses it again.
 #pragma once
 
@@ -43,12 +44,13 @@ class StagingRing {
     // Whether the buffer that is next but so many may not be filled yet.
     [[nodiscard]] bool is_in_use(int32_t offset) const noexcept;
     Status copy_through_buffer(cudaStream_t stream, void* destination, const void* source,
-                               std::size_t bytes) noexcept;
+                               std::size_t bytes, std::size_t* part) noexcept;
 
     std::mutex mutex_;
     unsigned char* buffers_ = nullptr;
     cudaEvent_t copied_[kBuffers] = {}; // reached when the buffer may be filled again
     int32_t next_ = 0;
+    std::size_t used_ = 0; // bytes of that one, which small copies share
 };
 
 // The host memory that one device pinned. What the program pinned is not in here: nobody knows when it is used again.
