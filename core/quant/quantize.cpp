@@ -78,6 +78,14 @@ void raise_amax(Stream& stream, const float* from, float* to) {
     run_op(stream, op);
 }
 
+void set_scale(Stream& stream, const Format& format, const float* amax, float* scale_inv) {
+    const Scratch unused_code(stream, sizeof(float));
+    const TensorRef largest = {const_cast<float*>(amax), 1, DType::fp32};
+    Sink sink = sink_of({unused_code.data(), scale_inv, nullptr, format, 1, 1});
+    sink.given_amax = amax;
+    quantize_matrix(stream, plain_array(largest), sink);
+}
+
 void dequantize_matrix(Stream& stream, const ArrayRef& source, const TensorRef& destination) {
     DequantizeDesc op{};
     op.kind = OpKind::dequantize;

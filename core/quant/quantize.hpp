@@ -15,6 +15,8 @@ void dequantize_matrix(Stream& stream, const ArrayRef& source, const TensorRef& 
 
 // *to becomes the larger of both amaxes.
 void raise_amax(Stream& stream, const float* from, float* to);
+// *scale_inv becomes that of codes with one scale, for numbers of this amax, not negative. The format's rule may keep it.
+void set_scale(Stream& stream, const Format& format, const float* amax, float* scale_inv);
 
 // The same for tensors, seen as matrices with their last dimension as columns.
 // Throws where quantize_tensor() would.

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "numerics/bits.hpp"
+#include "comm/all_max.hpp"
+#include "comm/arrival.hpp"
 #include "quant/quantize.hpp"
 #include "runtime/select.hpp"
 
@@ -23,31 +24,6 @@ void check_weight(const Fp8Weight& weight) {
     }
 }
 
-// The largest |x| of this rank's slice of each weight, as bits; 0 where it has none.
-std::vector<uint32_t> own_amaxes(Stream& stream, const std::vector<Fp8Weight>& weights) {
-    std::vector<float> amaxes(weights.size(), 0.0F);
-    const Scratch device(stream, weights.size() * sizeof(float));
-    auto* results = static_cast<float*>(device.data());
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-        if (weights[i].own == nullptr) {
-            continue;
-        }
-        AmaxDesc op{};
-        op.kind = OpKind::amax;
-        op.source = weights[i].own->ref();
-        op.result = results + i;
-        run_op(stream, op);
-        stream.copy(&amaxes[i], results + i, sizeof(float), CopyKind::device_to_host);
-    }
-    stream.sync();
-    std::vector<uint32_t> bits;
-    bits.reserve(amaxes.size());
-    for (const float amax : amaxes) {
-        bits.push_back(numerics::bits_from_float(amax));
-    }
-    return bits;
-}
-
 SliceGather::Slices slices_of(const std::vector<Fp8Weight>& weights) {
     SliceGather::Slices slices;
     slices.reserve(weights.size());
@@ -59,33 +35,55 @@ SliceGather::Slices slices_of(const std::vector<Fp8Weight>& weights) {
 
 } // namespace
 
-Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
-                          const std::vector<Fp8Weight>& weights) {
+void Fp8Scales::agree(Stream& stream, comm::Communicator& comm,
+                      const std::vector<Fp8Weight>& weights) {
     std::for_each(weights.begin(), weights.end(), check_weight);
-    std::vector<uint32_t> bits = own_amaxes(stream, weights);
+    const std::size_t bytes = weights.size() * sizeof(float);
+    if (values_.bytes() != 2 * bytes) {
+        values_ = stream.allocate(2 * bytes);
+    }
+    versions_.assign(weights.size(), 0);
+    stream.zero(values_.data(), bytes);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        versions_[i] = version_of(weights[i]);
+        if (weights[i].own == nullptr) {
+            continue;
+        }
+        AmaxDesc op{};
+        op.kind = OpKind::amax;
+        op.source = weights[i].own->ref();
+        op.result = (*this)[i].amax;
+        run_op(stream, op);
+    }
     comm::CallOptions options;
     options.site = "amaxes of weights";
-    check(comm.run(comm::MaxU32{bits.data(), static_cast<int64_t>(bits.size())}, options));
-    std::vector<float> previous(weights.size());
+    comm::all_reduce_max(comm, stream, values_.as<uint32_t>(), static_cast<int64_t>(weights.size()),
+                         options);
     for (std::size_t i = 0; i < weights.size(); ++i) {
-        stream.copy(&previous[i], weights[i].full->scales()->scale_inv->data(), sizeof(float),
-                    CopyKind::device_to_host);
+        const Fp8Scale scale = (*this)[i];
+        const Tensor& full = *weights[i].full;
+        stream.copy(scale.scale_inv, full.scales()->scale_inv->data(), sizeof(float),
+                    CopyKind::device_to_device); // which an amax that gives none keeps
+        quant::set_scale(stream, full.format(), scale.amax, scale.scale_inv);
     }
-    stream.sync(); // once for all weights
-    Fp8Scales agreed;
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-        const float amax = numerics::float_from_bits(bits[i]);
-        agreed.amaxes.push_back(amax);
-        agreed.scales.push_back(
-            numerics::block_scale(weights[i].full->format().policy, amax, previous[i], 0.0F));
-        agreed.versions.push_back(version_of(weights[i]));
+}
+
+Fp8Scale Fp8Scales::operator[](std::size_t weight) const {
+    auto* const amax = values_.as<float>() + weight;
+    return {amax, amax + versions_.size(), versions_[weight]};
+}
+
+std::vector<Fp8Scale> Fp8Scales::all() const {
+    std::vector<Fp8Scale> scales;
+    for (std::size_t i = 0; i < versions_.size(); ++i) {
+        scales.push_back((*this)[i]);
     }
-    return agreed;
+    return scales;
 }
 
 Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
-                     Fp8Scales scales, Stream* between)
-    : weights_(std::move(weights)), scales_(std::move(scales)),
+                     std::vector<Fp8Scale> scales, Stream* between)
+    : comm_(comm), weights_(std::move(weights)), scales_(std::move(scales)),
       gather_(
           stream, comm, slices_of(weights_),
           [](std::size_t /*tensor*/, int64_t count) { return count; }, between,
@@ -102,8 +100,7 @@ Fp8Gather::Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8We
 
 void Fp8Gather::check_scales() const {
     for (std::size_t i = 0; i < weights_.size(); ++i) {
-        if (scales_.versions.size() != weights_.size() ||
-            scales_.versions[i] != version_of(weights_[i])) {
+        if (scales_.size() != weights_.size() || scales_[i].version != version_of(weights_[i])) {
             fail(
                 Code::bad_state,
                 "fp8 all-gather: weight %zu was written after its scale was agreed on; agree again",
@@ -113,39 +110,26 @@ void Fp8Gather::check_scales() const {
 }
 
 void Fp8Gather::quantize(Stream& stream) {
-    std::vector<numerics::DelayedState> states(weights_.size());
-    for (std::size_t i = 0; i < states.size(); ++i) {
-        states[i].multiply = scales_.scales[i].multiply;
-    }
-    const Scratch device(stream, states.size() * sizeof(states[0]));
-    const Scratch unused_scale(stream, sizeof(float));
-    if (!states.empty()) {
-        stream.copy(device.data(), states.data(), states.size() * sizeof(states[0]),
-                    CopyKind::host_to_device);
-    }
     for (const SliceGather::Slice& slice : gather_.slices()) {
         if (!gather_.is_own(slice)) {
             continue;
         }
         const Fp8Weight& weight = weights_[slice.tensor];
-        Sink sink;
-        sink.codes = {
-            gather_.at(stream, slice), unused_scale.data(), nullptr, weight.full->format(), 1,
-            slice.elements.count};
-        sink.tracking.delayed = static_cast<numerics::DelayedState*>(device.data()) + slice.tensor;
+        Sink sink = sink_of({gather_.at(stream, slice), scales_[slice.tensor].scale_inv, nullptr,
+                             weight.full->format(), 1, slice.elements.count});
+        sink.given_amax = scales_[slice.tensor].amax; // the scale stays what it is
         quant::quantize_matrix(stream, plain_array(weight.own->ref()), sink);
     }
-    stream.sync(); // before `states` goes
 }
 
 void Fp8Gather::write_scales(Stream& stream) const {
     for (std::size_t i = 0; i < weights_.size(); ++i) {
         const TensorScales& of = *weights_[i].full->scales();
-        stream.copy(of.scale_inv->data(), &scales_.scales[i].scale_inv, sizeof(float),
-                    CopyKind::host_to_device);
-        stream.copy(of.amax->data(), &scales_.amaxes[i], sizeof(float), CopyKind::host_to_device);
+        stream.copy(of.scale_inv->data(), scales_[i].scale_inv, sizeof(float),
+                    CopyKind::device_to_device);
+        stream.copy(of.amax->data(), scales_[i].amax, sizeof(float), CopyKind::device_to_device);
     }
-    stream.sync();
+    comm::sync_unordered(stream, comm_);
 }
 
 comm::Advance Fp8Gather::step(Stream& stream) {

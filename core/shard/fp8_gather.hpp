@@ -18,26 +18,35 @@ struct Fp8Weight {
     Tensor* full = nullptr; // codes under one scale for the tensor
 };
 
-// What the weights are quantized with. Belongs to the weights as they were: it is refused once any was written.
-struct Fp8Scales {
-    std::vector<numerics::BlockScale> scales;
-    std::vector<float> amaxes;
-    std::vector<uint64_t> versions; // of the own slices
+// What a weight is quantized with, in device memory. Belongs to the weight as it was: it is refused once that was written.
+struct Fp8Scale {
+    float* amax = nullptr;
+    float* scale_inv = nullptr;
+    uint64_t version = 0; // of the own slice
 };
 
-// Collective: one message for all weights. Waits.
-Fp8Scales agree_on_scales(Stream& stream, comm::Communicator& comm,
-                          const std::vector<Fp8Weight>& weights);
+// Those of some weights.
+class Fp8Scales {
+  public:
+    // Collective: one message for all weights. Earlier scales of this object are gone: no gather may be under way with them.
+    void agree(Stream& stream, comm::Communicator& comm, const std::vector<Fp8Weight>& weights);
+    [[nodiscard]] Fp8Scale operator[](std::size_t weight) const;
+    [[nodiscard]] std::vector<Fp8Scale> all() const;
+
+  private:
+    Buffer values_; // amaxes, then scales
+    std::vector<uint64_t> versions_;
+};
 
 class Fp8Gather {
   public:
     // Quantizes this rank's slices and begins the gather, a byte an element. Throws bad_state for scales that are
-    // older than the weights. comm outlives this, and `between` too, which is as of SliceGather.
+    // older than the weights. The scales' memory and comm outlive this, and `between` too, which is as of SliceGather.
     Fp8Gather(Stream& stream, comm::Communicator& comm, std::vector<Fp8Weight> weights,
-              Fp8Scales scales, Stream* between = nullptr);
+              std::vector<Fp8Scale> scales, Stream* between = nullptr);
     // One short step that waits for nobody: the transfer, the copy of one slice to its place, or the scales.
     comm::Advance step(Stream& stream);
-    // Waits; the full tensors have their codes, scale and amax.
+    // The full tensors have their codes, scale and amax.
     void finish(Stream& stream);
 
   private:
@@ -45,8 +54,9 @@ class Fp8Gather {
     void quantize(Stream& stream);
     void write_scales(Stream& stream) const;
 
+    comm::Communicator& comm_;
     std::vector<Fp8Weight> weights_;
-    Fp8Scales scales_;
+    std::vector<Fp8Scale> scales_;
     SliceGather gather_;
 };
 

@@ -93,18 +93,19 @@ void ShardedWeights::agree_on_code_scales(Stream& stream) {
     if (code_parameters_.empty()) {
         return;
     }
+    land(stream); // with the scales so far
     std::vector<Fp8Weight> weights;
     weights.reserve(code_parameters_.size());
     for (const int32_t parameter : code_parameters_) {
         weights.push_back(code_weight(parameter));
     }
-    code_scales_ = agree_on_scales(stream, comm_, weights);
+    code_scales_.agree(stream, comm_, weights);
 }
 
 void ShardedWeights::send(Stream& stream, std::vector<int32_t> parameters) {
     std::vector<GatherTarget> numbers;
     std::vector<Fp8Weight> codes;
-    Fp8Scales scales;
+    std::vector<Fp8Scale> scales;
     for (const int32_t parameter : parameters) {
         const ShardedTensor& tensor = tensors_[static_cast<std::size_t>(parameter)];
         if (!tensor.is_codes()) {
@@ -116,9 +117,7 @@ void ShardedWeights::send(Stream& stream, std::vector<int32_t> parameters) {
             std::lower_bound(code_parameters_.begin(), code_parameters_.end(), parameter);
         const auto place = static_cast<std::size_t>(found - code_parameters_.begin());
         codes.push_back(code_weight(parameter));
-        scales.scales.push_back(code_scales_.scales[place]);
-        scales.amaxes.push_back(code_scales_.amaxes[place]);
-        scales.versions.push_back(code_scales_.versions[place]);
+        scales.push_back(code_scales_[place]);
     }
     Gather gather;
     gather.parameters = std::move(parameters);

@@ -82,9 +82,9 @@ TEST_P(Fp8GatherTest, EqualsACastInOnePlace) {
                 const shard::ShardPlan plan({kind, ranks, int64_t{1} << 24}, {kCounts, {}, {}});
                 run_ranks(ranks, [&](Communicator& comm) {
                     Weights weights(plan, comm.rank(), GetParam(), scale);
-                    const shard::Fp8Scales scales =
-                        shard::agree_on_scales(weights.stream(), comm, weights.list);
-                    shard::Fp8Gather gather(weights.stream(), comm, weights.list, scales);
+                    shard::Fp8Scales scales;
+                    scales.agree(weights.stream(), comm, weights.list);
+                    shard::Fp8Gather gather(weights.stream(), comm, weights.list, scales.all());
                     gather.finish(weights.stream());
                     for (std::size_t w = 0; w < kCounts.size(); ++w) {
                         if (kCounts[w] > 0) {
@@ -117,13 +117,13 @@ TEST(Fp8Gather, RefusesScalesOlderThanTheWeight) {
     const shard::ShardPlan plan({shard::ShardKind::flat, 2, int64_t{1} << 24}, {kCounts, {}, {}});
     run_ranks(2, [&](Communicator& comm) {
         Weights weights(plan, comm.rank(), ScaleRule::current, 1.0F);
-        const shard::Fp8Scales scales =
-            shard::agree_on_scales(weights.stream(), comm, weights.list);
+        shard::Fp8Scales scales;
+        scales.agree(weights.stream(), comm, weights.list);
         weights.slices[0]->touch(); // somebody wrote it
-        EXPECT_THROW(shard::Fp8Gather(weights.stream(), comm, weights.list, scales), Error);
+        EXPECT_THROW(shard::Fp8Gather(weights.stream(), comm, weights.list, scales.all()), Error);
         EXPECT_TRUE(comm.run(comm::Barrier{}).ok());
-        shard::Fp8Gather gather(weights.stream(), comm, weights.list,
-                                shard::agree_on_scales(weights.stream(), comm, weights.list));
+        scales.agree(weights.stream(), comm, weights.list);
+        shard::Fp8Gather gather(weights.stream(), comm, weights.list, scales.all());
         gather.finish(weights.stream());
     });
 }
