@@ -360,7 +360,6 @@ void GradientBuckets::finish(Stream& stream) {
         send(stream, index);
     }
     land(stream);
-    scales_.write(stream);
 }
 
 void GradientBuckets::land(Stream& stream) {
@@ -391,7 +390,7 @@ ArrayRef GradientBuckets::sum_of(int32_t parameter) const {
     const int64_t count = plan_.slice_on(parameter, shard()).count;
     const TensorRef sums = {count == 0 ? nullptr : sums_.as<char>() + sum_offsets_[i], count,
                             sum_dtype(form_.wires[i])};
-    return scales_.shares(parameter) ? scaled_array(sums, scales_.device_scale(parameter))
+    return scales_.shares(parameter) ? scaled_array(sums, scales_.scale(parameter))
                                      : plain_array(sums);
 }
 

@@ -83,7 +83,7 @@ void InFlightBucket::begin(Stream& stream) {
         begin_first_level(stream);
         return;
     }
-    load_.shared->begin();
+    load_.shared->begin(stream);
     phase_ = Phase::scales;
 }
 

@@ -115,7 +115,7 @@ void Sharding::fill(const std::shared_ptr<Context>& context, Stream& stream, Sha
         cut.make_full_sums(context, stream, before);
     }
     if (before != nullptr) {
-        cut.buckets->scales().follow(before->buckets->scales());
+        cut.buckets->scales().follow(stream, before->buckets->scales());
     }
 }
 

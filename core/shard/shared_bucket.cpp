@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "comm/arrival.hpp"
 #include "comm/shares.hpp"
-#include "numerics/bits.hpp"
 #include "quant/quantize.hpp"
 #include "runtime/select.hpp"
 
@@ -41,73 +41,56 @@ SharedBucket::SharedBucket(Stream& stream, comm::Communicator& comm, SharedScale
                            const Layout& layout,
                            std::vector<std::unique_ptr<Scratch>> contributions)
     : comm_(comm), scales_(scales), layout_(layout), contributions_(std::move(contributions)),
-      amaxes_(layout.bucket->parameters.size(), 0) {
-    const std::size_t slices = layout_.slices->size();
-    const std::size_t all = slices * contributions_.size();
-    const Scratch device(stream, std::max<std::size_t>(1, all) * sizeof(float));
-    zero(stream, device.data(), static_cast<int64_t>(all * sizeof(float)));
-    for (std::size_t i = 0; i < all; ++i) {
-        AmaxDesc op{};
-        op.kind = OpKind::amax;
-        op.source =
-            comm::slice({contributions_[i / slices]->data(), total(), DType::fp32},
-                        (*layout_.offsets)[i % slices], (*layout_.slices)[i % slices].count);
-        op.result = static_cast<float*>(device.data()) + i;
-        run_op(stream, op);
-    }
-    std::vector<uint32_t> bits(all);
-    if (all > 0) {
-        stream.copy(bits.data(), device.data(), all * sizeof(uint32_t), CopyKind::device_to_host);
-    }
-    stream.sync();
-    for (std::size_t i = 0; i < all; ++i) {
-        uint32_t& amax = amaxes_[layout_.bucket->place_of((*layout_.slices)[i % slices].parameter)];
-        amax = std::max(amax, bits[i]);
+      amaxes_(stream, comm, bytes_of(DType::fp32, static_cast<int64_t>(places()))),
+      agreed_(stream, places() * sizeof(float)) {
+    zero(stream, amaxes_.device(), bytes_of(DType::fp32, static_cast<int64_t>(places())));
+    for (const auto& contribution : contributions_) {
+        for (std::size_t i = 0; i < layout_.slices->size(); ++i) {
+            const ShardSlice& slice = (*layout_.slices)[i];
+            AmaxDesc op{};
+            op.kind = OpKind::amax;
+            op.source = comm::slice({contribution->data(), total(), DType::fp32},
+                                    (*layout_.offsets)[i], slice.count);
+            op.result = amax(layout_.bucket->place_of(slice.parameter));
+            op.accumulate = true;
+            run_op(stream, op);
+        }
     }
 }
 
 int64_t SharedBucket::total() const { return comm::total_of(*layout_.counts); }
 
-void SharedBucket::begin() {
+float* SharedBucket::amax(std::size_t place) const {
+    return reinterpret_cast<float*>(amaxes_.device()) + place;
+}
+
+float* SharedBucket::scale(std::size_t place) const {
+    return static_cast<float*>(agreed_.data()) + place;
+}
+
+void SharedBucket::begin(Stream& stream) {
+    amaxes_.to_wire();
     comm::CallOptions options;
     options.site = "amaxes of gradients";
-    check(comm_.begin(comm::MaxU32{amaxes_.data(), static_cast<int64_t>(amaxes_.size())}, options,
-                      &request_));
+    options.queue = &stream.queue();
+    check(comm_.begin(
+        comm::MaxU32{reinterpret_cast<uint32_t*>(amaxes_.wire()), static_cast<int64_t>(places())},
+        options, &request_));
 }
 
 void SharedBucket::agree(Stream& stream) {
-    std::vector<float> multiply;
-    for (std::size_t place = 0; place < amaxes_.size(); ++place) {
-        agreed_.push_back(scales_.scale_for(layout_.bucket->parameters[place], amaxes_[place]));
-        multiply.push_back(agreed_.back().multiply);
+    amaxes_.from_wire();
+    for (std::size_t place = 0; place < places(); ++place) {
+        const int32_t parameter = layout_.bucket->parameters[place];
+        stream.copy(scale(place), scales_.scale(parameter), sizeof(float),
+                    CopyKind::device_to_device); // which an amax that gives none keeps
+        quant::set_scale(stream, scales_.format(parameter), amax(place), scale(place));
     }
-    write_scales(stream, multiply);
     for (std::size_t i = 0; i < contributions_.size(); ++i) {
         codes_.push_back(std::make_unique<Scratch>(stream, static_cast<std::size_t>(total())));
         zero(stream, codes_.back()->data(), total()); // between the slices, too
     }
     has_agreed_ = true;
-}
-
-void SharedBucket::write_scales(Stream& stream, const std::vector<float>& multiply) {
-    host_scales_.assign(multiply.size(), {});
-    for (std::size_t i = 0; i < multiply.size(); ++i) {
-        host_scales_[i].multiply = multiply[i];
-    }
-    const std::size_t bytes = host_scales_.size() * sizeof(host_scales_[0]);
-    device_scales_ = std::make_unique<Scratch>(stream, bytes);
-    unused_scale_ = std::make_unique<Scratch>(stream, sizeof(float));
-    stream.copy(device_scales_->data(), host_scales_.data(), bytes, CopyKind::host_to_device);
-}
-
-void SharedBucket::quantize(Stream& stream, const TensorRef& source, std::size_t place, void* codes,
-                            numerics::QuantStats* stats) const {
-    constexpr Format kFormat = comm::wire_format(kCodes, comm::WireScale::shared);
-    Sink sink;
-    sink.codes = {codes, unused_scale_->data(), nullptr, kFormat, 1, source.count};
-    sink.tracking.delayed = static_cast<numerics::DelayedState*>(device_scales_->data()) + place;
-    sink.tracking.stats = stats;
-    quant::quantize_matrix(stream, plain_array(source), sink);
 }
 
 bool SharedBucket::pack(Stream& stream, int64_t most) {
@@ -122,9 +105,12 @@ bool SharedBucket::pack(Stream& stream, int64_t most) {
         const int64_t count = std::min(most, slice.count - packed_);
         if (count > 0) {
             const auto* values = static_cast<float*>(contributions_[contribution_]->data()) + first;
-            quantize(stream, {const_cast<float*>(values), count, DType::fp32},
-                     layout_.bucket->place_of(slice.parameter),
-                     static_cast<char*>(codes_[contribution_]->data()) + first, nullptr);
+            const std::size_t place = layout_.bucket->place_of(slice.parameter);
+            Sink sink = sink_of({static_cast<char*>(codes_[contribution_]->data()) + first,
+                                 scale(place), nullptr, scales_.format(slice.parameter), 1, count});
+            sink.given_amax = amax(place); // the scale stays what it is
+            quant::quantize_matrix(
+                stream, plain_array({const_cast<float*>(values), count, DType::fp32}), sink);
         }
         most -= count;
         packed_ += count;
@@ -149,7 +135,7 @@ comm::Advance SharedBucket::step(Stream& stream) {
 
 void SharedBucket::wait(Stream& stream) {
     if (!has_agreed_) {
-        check(request_.wait());
+        comm::await_arrival(stream, comm_, request_);
         agree(stream);
     }
     (void)pack(stream, INT64_MAX);
@@ -164,61 +150,68 @@ std::vector<ArrayRef> SharedBucket::sources() const {
 }
 
 // Where there are sums already, both go under the larger of the two scales.
-void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef& sums, bool adds) {
-    const std::vector<int64_t> begins = comm::sums_before(*layout_.counts);
-    const int64_t begin = begins[static_cast<std::size_t>(comm_.rank())];
-    const auto is_own = [&](std::size_t i) {
-        const int64_t offset = (*layout_.offsets)[i] - begin;
-        return offset >= 0 && offset < wide.count;
-    };
-    std::vector<float> scale(amaxes_.size());
-    std::vector<float> multiply(amaxes_.size());
-    std::vector<float> before(amaxes_.size()); // of the sums' codes, in units of the new scale
-    for (std::size_t place = 0; place < scale.size(); ++place) {
-        const float last = scales_.scale_inv(layout_.bucket->parameters[place]);
-        const float here = agreed_[place].scale_inv;
-        scale[place] = adds ? std::max(last, here) : here;
-        multiply[place] = here / scale[place]; // powers of two
-        before[place] = last / here;
+SharedBucket::Rescaled SharedBucket::rescaled(Stream& stream, bool adds) const {
+    Rescaled by_place;
+    by_place.fresh.resize(places()); // multiplied with 1
+    if (!adds) {
+        return by_place;
     }
-    write_scales(stream, multiply);
-    const std::size_t slices = layout_.slices->size();
-    const Scratch device_stats(stream, slices * sizeof(numerics::QuantStats) + 1);
-    zero(stream, device_stats.data(), static_cast<int64_t>(slices * sizeof(numerics::QuantStats)));
-    auto* stats = static_cast<numerics::QuantStats*>(device_stats.data());
-    const Scratch device_before(stream, before.size() * sizeof(float));
-    if (adds) {
-        stream.copy(device_before.data(), before.data(), before.size() * sizeof(float),
-                    CopyKind::host_to_device);
-    }
-    for (std::size_t i = 0; i < slices; ++i) {
-        const int64_t count = (*layout_.slices)[i].count;
-        if (!is_own(i) || count == 0) {
-            continue;
-        }
-        const std::size_t place = layout_.bucket->place_of((*layout_.slices)[i].parameter);
-        const int64_t offset = (*layout_.offsets)[i] - begin;
-        const TensorRef fresh = comm::slice(wide, offset, count);
-        const TensorRef codes = comm::slice(sums, offset, count);
-        if (adds) {
-            add_codes(stream, codes, static_cast<float*>(device_before.data()) + place, fresh);
-        }
-        quantize(stream, fresh, place, codes.data, stats + i);
-    }
-    std::vector<numerics::QuantStats> counted(slices);
-    if (slices > 0) {
-        stream.copy(counted.data(), stats, slices * sizeof(numerics::QuantStats),
+    std::vector<float> here(places());
+    std::vector<float> last(places());
+    for (std::size_t place = 0; place < places(); ++place) {
+        stream.copy(&here[place], scale(place), sizeof(float), CopyKind::device_to_host);
+        stream.copy(&last[place], scales_.scale(layout_.bucket->parameters[place]), sizeof(float),
                     CopyKind::device_to_host);
     }
     stream.sync();
-    std::vector<int64_t> clipped(amaxes_.size(), 0);
-    for (std::size_t i = 0; i < slices; ++i) {
-        clipped[layout_.bucket->place_of((*layout_.slices)[i].parameter)] += counted[i].saturated;
+    for (std::size_t place = 0; place < places(); ++place) { // powers of two
+        const float larger = std::max(last[place], here[place]);
+        by_place.fresh[place].multiply = here[place] / larger;
+        by_place.before.push_back(last[place] / here[place]);
+        stream.copy(scale(place), &larger, sizeof(float), CopyKind::host_to_device);
     }
-    for (std::size_t place = 0; place < scale.size(); ++place) {
-        scales_.set_sum(layout_.bucket->parameters[place], scale[place], clipped[place],
-                        amaxes_[place] < numerics::kFloatInfinity);
+    return by_place;
+}
+
+void SharedBucket::store(Stream& stream, const TensorRef& wide, const TensorRef& sums, bool adds) {
+    const std::vector<int64_t> begins = comm::sums_before(*layout_.counts);
+    const int64_t begin = begins[static_cast<std::size_t>(comm_.rank())];
+    const Rescaled by_place = rescaled(stream, adds);
+    const Scratch fresh_states(stream, by_place.fresh.size() * sizeof(by_place.fresh[0]));
+    stream.copy(fresh_states.data(), by_place.fresh.data(),
+                by_place.fresh.size() * sizeof(by_place.fresh[0]), CopyKind::host_to_device);
+    const Scratch before(stream, places() * sizeof(float));
+    if (adds) {
+        stream.copy(before.data(), by_place.before.data(), places() * sizeof(float),
+                    CopyKind::host_to_device);
     }
+    const Scratch unused_scale(stream, sizeof(float)); // the rule's own, which a given one leaves
+    const Scratch counted(stream, sizeof(numerics::QuantStats));
+    auto* const stats = static_cast<numerics::QuantStats*>(counted.data());
+    for (std::size_t i = 0; i < layout_.slices->size(); ++i) {
+        const ShardSlice& slice = (*layout_.slices)[i];
+        const int64_t offset = (*layout_.offsets)[i] - begin;
+        if (offset < 0 || offset >= wide.count || slice.count == 0) {
+            continue;
+        }
+        const std::size_t place = layout_.bucket->place_of(slice.parameter);
+        const TensorRef fresh = comm::slice(wide, offset, slice.count);
+        const TensorRef codes = comm::slice(sums, offset, slice.count);
+        if (adds) {
+            add_codes(stream, codes, static_cast<float*>(before.data()) + place, fresh);
+        }
+        zero(stream, stats, sizeof *stats);
+        Sink sink = sink_of({codes.data, unused_scale.data(), nullptr,
+                             comm::wire_format(kCodes, comm::WireScale::shared), 1, slice.count});
+        sink.tracking.delayed = static_cast<numerics::DelayedState*>(fresh_states.data()) + place;
+        sink.tracking.stats = stats;
+        quant::quantize_matrix(stream, plain_array(fresh), sink);
+        scales_.set_clipped(stream, slice, &stats->saturated);
+    }
+    for (std::size_t place = 0; place < places(); ++place) {
+        scales_.set_sum(stream, layout_.bucket->parameters[place], scale(place), amax(place));
+    }
+    comm::sync_unordered(stream, comm_);
 }
 
 } // namespace mp::shard

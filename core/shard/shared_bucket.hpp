@@ -24,45 +24,47 @@ class SharedBucket {
         const std::vector<int64_t>* counts = nullptr;  // elements, by rank
     };
 
-    // Finds the amaxes; waits for the stream. `contributions` are fp32.
+    // Finds the amaxes. `contributions` are fp32.
     SharedBucket(Stream& stream, comm::Communicator& comm, SharedScales& scales,
                  const Layout& layout, std::vector<std::unique_ptr<Scratch>> contributions);
 
-    void begin();
+    void begin(Stream& stream);
     // One short step that waits for nobody: the message, or codes of a run of elements. done: sources() are there.
     comm::Advance step(Stream& stream);
     void wait(Stream& stream);
     [[nodiscard]] std::vector<ArrayRef> sources() const;
 
-    // Codes of the sums of this rank's slices, which `wide` has in units of the scales; added to those that `sums` has.
-    // Waits for the stream.
+    // Codes of the sums of this rank's slices, which `wide` has in units of the scales; added to those that `sums` has, which
+    // waits for the stream.
     void store(Stream& stream, const TensorRef& wide, const TensorRef& sums, bool adds);
 
   private:
     [[nodiscard]] int64_t total() const;
+    [[nodiscard]] std::size_t places() const { return layout_.bucket->parameters.size(); }
+    [[nodiscard]] float* amax(std::size_t place) const;
+    [[nodiscard]] float* scale(std::size_t place) const;
     void agree(Stream& stream);
     // At most so many elements more; true when these were the last.
     bool pack(Stream& stream, int64_t most);
-    // The next elements of `slice` of one contribution, from `first` on.
-    void quantize(Stream& stream, const TensorRef& source, std::size_t place, void* codes,
-                  numerics::QuantStats* stats) const;
-    void write_scales(Stream& stream, const std::vector<float>& multiply);
+    // By place: the scale of the sums' codes, which scale() becomes, and what fresh sums and those before are multiplied with.
+    struct Rescaled {
+        std::vector<numerics::DelayedState> fresh;
+        std::vector<float> before;
+    };
+    [[nodiscard]] Rescaled rescaled(Stream& stream, bool adds) const;
 
     comm::Communicator& comm_;
     SharedScales& scales_;
     Layout layout_;
     std::vector<std::unique_ptr<Scratch>> contributions_; // fp32
     std::vector<std::unique_ptr<Scratch>> codes_;         // of each contribution
-    std::vector<uint32_t> amaxes_;                        // by place in the bucket, as bits
-    std::vector<numerics::BlockScale> agreed_;            // by place, of this reduction
+    comm::WireBuffer amaxes_;                             // by place in the bucket
+    Scratch agreed_;                                      // scales of this reduction, by place
     comm::CommRequest request_;
     bool has_agreed_ = false;
     std::size_t contribution_ = 0; // that is being packed
     std::size_t slice_ = 0;
     int64_t packed_ = 0; // elements of that slice
-    std::vector<numerics::DelayedState> host_scales_;
-    std::unique_ptr<Scratch> device_scales_;
-    std::unique_ptr<Scratch> unused_scale_; // the rule's own, which a given scale leaves alone
 };
 
 } // namespace mp::shard

@@ -4,96 +4,106 @@
 #include <algorithm>
 #include <cmath>
 
+#include "comm/wire.hpp"
 #include "numerics/bits.hpp"
+#include "quant/quantize.hpp"
 
 namespace mp::shard {
 
 SharedScales::SharedScales(const Stream& stream, const ShardPlan& plan, int32_t shard,
-                           std::vector<bool> shares, int32_t contributions)
-    : plan_(plan), shard_(shard), shares_(std::move(shares)), states_(shares_.size()) {
-    if (std::find(shares_.begin(), shares_.end(), true) == shares_.end()) {
+                           const std::vector<bool>& shares, int32_t contributions)
+    : plan_(plan), shard_(shard), states_(shares.size()) {
+    if (std::find(shares.begin(), shares.end(), true) == shares.end()) {
         return;
     }
     first_mu_ =
         std::max(numerics::kSmallestMu, 1.0F / std::sqrt(static_cast<float>(contributions)));
-    for (State& state : states_) {
-        state.mu = first_mu_;
+    std::size_t words = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        states_[i].shares = shares[i];
+        states_[i].mu = first_mu_;
+        states_[i].first_word = words;
+        words += shares[i] ? 1 + plan.slices_of(static_cast<int32_t>(i)).size() : 0;
     }
-    values_.assign(states_.size(), 1.0F);
-    device_ = stream.allocate(values_.size() * sizeof(float));
+    const std::vector<float> ones(states_.size(), 1.0F);
+    scales_ = stream.allocate(ones.size() * sizeof(float));
+    stream.copy(scales_.data(), ones.data(), scales_.bytes(), CopyKind::host_to_device);
+    words_ = stream.allocate(words * sizeof(uint32_t));
+    stream.zero(words_.data(), words_.bytes());
 }
 
-numerics::BlockScale SharedScales::scale_for(int32_t parameter, uint32_t amax_bits) const {
-    return numerics::shared_gradient_scale(numerics::float_from_bits(amax_bits), at(parameter).mu,
-                                           at(parameter).scale_inv);
+Format SharedScales::format(int32_t parameter) const {
+    Format format = comm::wire_format(DType::fp8_e4m3, comm::WireScale::shared);
+    format.policy = numerics::shared_gradient_policy(mu(parameter));
+    return format;
 }
 
-void SharedScales::set_sum(int32_t parameter, float scale_inv, int64_t clipped, bool is_finite) {
+uint32_t* SharedScales::words(Stream& stream) {
+    if (!has_words_) {
+        stream.zero(words_.data(), words_.bytes());
+        has_words_ = true;
+    }
+    return words_.as<uint32_t>();
+}
+
+void SharedScales::set_sum(Stream& stream, int32_t parameter, const float* scale_inv,
+                           const float* amax) {
     State& state = states_[static_cast<std::size_t>(parameter)];
-    state.is_finite = is_finite && (state.is_finite || !state.was_reduced);
-    state.scale_inv = scale_inv;
-    state.clipped = clipped;
+    quant::raise_amax(stream, amax, reinterpret_cast<float*>(words(stream) + state.first_word));
+    stream.copy(scale(parameter), scale_inv, sizeof *scale_inv, CopyKind::device_to_device);
     state.was_reduced = true;
 }
 
-float* SharedScales::device_scale(int32_t parameter) const noexcept {
-    return device_.as<float>() + parameter;
-}
-
-void SharedScales::write(Stream& stream) {
-    if (!exist()) {
-        return;
-    }
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-        values_[i] = states_[i].scale_inv;
-    }
-    stream.copy(device_.data(), values_.data(), values_.size() * sizeof(float),
-                CopyKind::host_to_device);
+void SharedScales::set_clipped(Stream& stream, const ShardSlice& slice, const int64_t* clipped) {
+    const std::vector<ShardSlice>& slices = plan_.slices_of(slice.parameter);
+    const auto found = std::find_if(slices.begin(), slices.end(), [&](const ShardSlice& each) {
+        return each.rank == shard_ && each.start == slice.start;
+    });
+    const auto place = static_cast<std::size_t>(found - slices.begin());
+    stream.copy(words(stream) + at(slice.parameter).first_word + 1 + place, clipped,
+                sizeof(uint32_t), CopyKind::device_to_device);
 }
 
 void SharedScales::propose(comm::Agreement& agreement) {
-    std::vector<uint32_t> clipped;
-    for (std::size_t i = 0; i < states_.size(); ++i) {
-        if (!shares_[i]) {
-            continue;
-        }
-        const auto parameter = static_cast<int32_t>(i);
-        for (const ShardSlice& slice : plan_.slices_of(parameter)) {
-            const int64_t own = slice.rank == shard_ ? states_[i].clipped : 0;
-            clipped.push_back(static_cast<uint32_t>(std::min<int64_t>(own, UINT32_MAX)));
-        }
+    if (exist()) {
+        first_word_ = agreement.add_maxima_of_device(
+            words_.as<uint32_t>(), static_cast<int64_t>(words_.bytes() / sizeof(uint32_t)), true);
     }
-    first_word_ = agreement.add_maxima(clipped);
 }
 
 void SharedScales::accept(const comm::Agreement& agreement) {
-    std::size_t place = first_word_;
     for (std::size_t i = 0; i < states_.size(); ++i) {
-        if (!shares_[i]) {
+        State& state = states_[i];
+        if (!state.shares || !state.was_reduced) {
             continue;
         }
+        std::size_t place = first_word_ + state.first_word;
+        const bool is_finite = agreement.maximum(place++) < numerics::kFloatInfinity;
         int64_t clipped = 0;
         int64_t count = 0;
         for (const ShardSlice& slice : plan_.slices_of(static_cast<int32_t>(i))) {
             clipped += agreement.maximum(place++);
             count += slice.count;
         }
-        State& state = states_[i];
-        if (state.was_reduced && state.is_finite) {
+        if (is_finite) {
             state.mu = numerics::next_mu(state.mu, clipped, count);
         }
         state.was_reduced = false;
     }
+    has_words_ = false;
 }
 
 void SharedScales::set_mu(int32_t parameter, float mu) {
     states_[static_cast<std::size_t>(parameter)].mu = mu == 0.0F ? first_mu_ : mu;
 }
 
-void SharedScales::follow(const SharedScales& before) {
+void SharedScales::follow(Stream& stream, const SharedScales& before) {
     for (std::size_t i = 0; i < before.states_.size(); ++i) {
-        if (before.shares_[i] && shares_[i]) {
-            states_[i] = before.states_[i];
+        const auto parameter = static_cast<int32_t>(i);
+        if (before.shares(parameter) && shares(parameter)) {
+            states_[i].mu = before.mu(parameter);
+            stream.copy(scale(parameter), before.scale(parameter), sizeof(float),
+                        CopyKind::device_to_device);
         }
     }
 }

@@ -52,7 +52,7 @@ class Buckets {
 
     // The vote of a step.
     void agree() {
-        comm::Agreement agreement;
+        comm::Agreement agreement(stream());
         scales().propose(agreement);
         EXPECT_TRUE(agreement.reach(comm_).ok());
         scales().accept(agreement);
@@ -62,10 +62,11 @@ class Buckets {
     void finish() { buckets_->finish(stream()); }
     shard::SharedScales& scales() { return buckets_->scales(); }
     const shard::ShardPlan& plan() { return plan_; }
+    float scale_inv(int32_t parameter) { return *scales().scale(parameter); }
     Codes codes(int32_t parameter) {
         const ArrayRef sum = buckets_->sum_of(parameter);
         EXPECT_EQ(sum.dtype(), DType::fp8_e4m3);
-        EXPECT_EQ(*static_cast<const float*>(sum.scale_inv), scales().scale_inv(parameter));
+        EXPECT_EQ(*static_cast<const float*>(sum.scale_inv), scale_inv(parameter));
         const auto* first = static_cast<const uint8_t*>(sum.data);
         return {first, first + sum.count()};
     }
@@ -103,7 +104,7 @@ TEST(SharedScales, PublishedCoherentGradients) {
             buckets.send({{1.0F, -0.5F, 0.25F, 56.0F}});
             buckets.finish();
             const comm::Traffic& after = comm.traffic();
-            EXPECT_EQ(buckets.scales().scale_inv(0), 1.0F / row.multiply);
+            EXPECT_EQ(buckets.scale_inv(0), 1.0F / row.multiply);
             const bool owns = buckets.plan().slice_on(0, comm.rank()).count > 0;
             EXPECT_EQ(buckets.codes(0), owns ? row.codes : Codes());
             const auto of = [&](CollectiveKind kind) { return static_cast<std::size_t>(kind); };
@@ -155,7 +156,7 @@ TEST(SharedScales, SumsAreTheFormulas) {
                 const float multiply =
                     amax == 0.0F ? 1.0F : 0.5F * std::exp2(std::floor(std::log2(448.0F / amax)));
                 const auto parameter = static_cast<int32_t>(p);
-                EXPECT_EQ(buckets.scales().scale_inv(parameter), 1.0F / multiply);
+                EXPECT_EQ(buckets.scale_inv(parameter), 1.0F / multiply);
                 const shard::ShardSlice slice = buckets.plan().slice_on(parameter, comm.rank());
                 const Codes codes = buckets.codes(parameter);
                 ASSERT_EQ(static_cast<int64_t>(codes.size()), slice.count);
@@ -185,9 +186,7 @@ TEST(SharedScales, FindMu) {
             buckets.finish();
             if (step == 2) {
                 for (const uint8_t code : buckets.codes(0)) {
-                    EXPECT_EQ(numerics::e4m3_to_float(code) * buckets.scales().scale_inv(0) /
-                                  kRanks,
-                              448.0F)
+                    EXPECT_EQ(numerics::e4m3_to_float(code) * buckets.scale_inv(0) / kRanks, 448.0F)
                         << "440 as a code";
                 }
             }
@@ -210,10 +209,10 @@ TEST(SharedScales, KeepMuAndScaleWhereOneRankIsNotFinite) {
             };
             step(1.0F);
             buckets.agree();
-            const float scale = buckets.scales().scale_inv(0);
+            const float scale = buckets.scale_inv(0);
             const float mu = buckets.scales().mu(0);
             step(comm.rank() == 2 ? bad : 1.0F);
-            EXPECT_EQ(buckets.scales().scale_inv(0), scale);
+            EXPECT_EQ(buckets.scale_inv(0), scale);
             if (const Codes codes = buckets.codes(0); !codes.empty()) {
                 EXPECT_EQ(codes[2] & 0x7FU, numerics::kE4m3Nan);
                 EXPECT_NE(codes[0] & 0x7FU, numerics::kE4m3Nan);
@@ -240,7 +239,7 @@ TEST(SharedScales, AddWhatLeftBefore) {
             const Floats sums = {2.0F + 2.0F * factor, -1.0F + 2.0F * factor, 4.0F - 4.0F * factor,
                                  0.5F * factor};
             for (std::size_t i = 0; i < codes.size(); ++i) {
-                const float scale_inv = buckets.scales().scale_inv(0);
+                const float scale_inv = buckets.scale_inv(0);
                 const float value = numerics::e4m3_to_float(codes[i]) * scale_inv;
                 EXPECT_NEAR(value, sums[i], std::fabs(sums[i]) / 16.0F + scale_inv * 0x1p-9F) << i;
             }

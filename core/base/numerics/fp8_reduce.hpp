@@ -32,18 +32,17 @@ MP_HD_INLINE float next_mu(float mu, int64_t clipped, int64_t count) {
     return next > kLargestMu ? kLargestMu : (next < kSmallestMu ? kSmallestMu : next);
 }
 
-// The scale all ranks quantize a gradient with: MS-AMP's for the largest amax of all ranks (the same as the smallest
-// of their scales), times mu rounded down to a power of two. `previous`, a scale_inv, is kept where that amax is 0 or not
-// finite.
+// What all ranks quantize a gradient with: MS-AMP's rule, with room for the sum by mu rounded down to a power of two.
+MP_HD_INLINE ScalePolicy shared_gradient_policy(float mu) {
+    ScalePolicy policy = scale_policy(ScaleRule::msamp, DType::fp8_e4m3);
+    policy.max_code *= float_from_bits(bits_from_float(mu) & kFloatInfinity);
+    return policy;
+}
+
+// Its scale for the largest amax of all ranks (the same as the smallest of their scales). `previous`, a scale_inv, is kept where
+// that amax is 0 or not finite.
 MP_HD_INLINE BlockScale shared_gradient_scale(float amax_over_ranks, float mu, float previous) {
-    const ScalePolicy policy = scale_policy(ScaleRule::msamp, DType::fp8_e4m3);
-    const BlockScale own = block_scale(policy, amax_over_ranks, previous, 0.0F);
-    const uint32_t bits = bits_from_float(amax_over_ranks);
-    if (bits == 0 || bits >= kFloatInfinity) {
-        return own;
-    }
-    const float factor = float_from_bits(bits_from_float(mu) & kFloatInfinity);
-    return {own.multiply * factor, own.scale_inv / factor};
+    return block_scale(shared_gradient_policy(mu), amax_over_ranks, previous, 0.0F);
 }
 
 } // namespace mp::numerics
