@@ -21,36 +21,66 @@ inline std::vector<float> some_values() {
     return values;
 }
 
+struct RankOptions {
+    std::string recipe; // its name, or JSON
+    int32_t stage = 1;
+    uint32_t flags = 0; // of the optimizer
+    int64_t bucket_elements = 1 << 14;
+    int32_t order = MP_COMM_ORDER_RANK;
+    int32_t check_every = 0;
+    bool shares_scales = false; // gradients travel as E4M3 under scales that ranks share
+    double max_grad_norm = 0.0;
+    bool has_scaler = false;
+    bool has_idle_group = false; // whose parameter takes no part
+};
+
 class RankTraining {
   public:
-    // `comm` null: nobody shares it. `flags`: of the optimizer.
-    RankTraining(mp_context* context, mp_comm* comm, const char* name, int32_t stage,
-                 uint32_t flags = 0, int64_t bucket_elements = 1 << 14)
-        : context_(context), comm_(comm), recipe_(make_recipe(context, name)) {
-        mp_optimizer* raw = nullptr;
+    // `comm` null: nobody shares it.
+    RankTraining(mp_context* context, mp_comm* comm, const RankOptions& options)
+        : context_(context), comm_(comm), recipe_(recipe_of(context, options.recipe)) {
         mp_sharding_desc zero = MP_SHARDING_DESC_INIT;
-        zero.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
-        zero.bucket_elements = bucket_elements;
+        zero.stage = options.stage == 0 ? MP_SHARDING_STAGE_0 : options.stage;
+        zero.bucket_elements = options.bucket_elements;
+        zero.order = options.order;
+        zero.check_every = options.check_every;
+        zero.wire_dtype = options.shares_scales ? MP_DTYPE_FP8_E4M3 : 0;
+        zero.wire_scale = options.shares_scales ? MP_COMM_SCALE_SHARED : 0;
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
-        desc.flags = flags;
+        desc.flags = options.flags;
+        desc.max_grad_norm = options.max_grad_norm;
+        mp_optimizer* raw = nullptr;
         EXPECT_TRUE(succeeded(comm == nullptr ? mp_optimizer_create(context, recipe_, &desc, &raw)
                                               : mp_optimizer_create_sharded(context, recipe_, &desc,
                                                                             comm, &zero, &raw)));
         optimizer_ = Optimizer(raw);
-        int32_t group = 0;
+        if (options.has_scaler) {
+            mp_scaler* scaler = nullptr;
+            EXPECT_TRUE(succeeded(mp_scaler_create_from_recipe(context, recipe_, &scaler)));
+            scaler_ = Scaler(scaler);
+        }
         mp_param_group_desc group_desc = MP_PARAM_GROUP_DESC_INIT;
         group_desc.beta2 = 0.95;
-        EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer_, &group_desc, &group)));
+        std::array<int32_t, 2> groups{};
+        for (int32_t& group : groups) {
+            EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer_, &group_desc, &group)));
+        }
+        EXPECT_TRUE(succeeded(
+            mp_optimizer_set_enabled(optimizer_, groups[1], options.has_idle_group ? 0 : 1)));
         const char* weight = nullptr;
         EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe_, MP_RECIPE_WEIGHT_DTYPE, &weight)));
-        dtype_ = std::string(weight) == "fp32" ? MP_DTYPE_FP32 : MP_DTYPE_BF16;
-        for (const int64_t count : {int64_t{5}, int64_t{40000}, int64_t{4097}}) {
-            add_parameter(group, count);
-        }
+        const std::string type = weight;
+        dtype_ = type == "fp32" ? MP_DTYPE_FP32 : type == "fp16" ? MP_DTYPE_FP16 : MP_DTYPE_BF16;
+        add_parameter(groups[1], 5);
+        add_parameter(groups[0], 40000);
+        add_parameter(groups[1], 4097);
         if (comm != nullptr) {
             EXPECT_TRUE(succeeded(mp_optimizer_shard(optimizer_, nullptr)));
         }
     }
+    RankTraining(mp_context* context, mp_comm* comm, const char* name, int32_t stage,
+                 uint32_t flags = 0, int64_t bucket_elements = 1 << 14)
+        : RankTraining(context, comm, {name, stage, flags, bucket_elements}) {}
 
     void step(int32_t rank, mp_queue* queue = nullptr) {
         acquire(queue);
@@ -87,10 +117,17 @@ class RankTraining {
         }
     }
     void update(mp_queue* queue = nullptr) {
-        EXPECT_TRUE(succeeded(mp_optimizer_step(optimizer_, queue, nullptr)));
+        EXPECT_TRUE(succeeded(try_update(queue)));
+        if (static_cast<mp_scaler*>(scaler_) != nullptr) {
+            EXPECT_TRUE(succeeded(mp_scaler_update(scaler_, queue)));
+        }
+    }
+    [[nodiscard]] mp_status try_update(mp_queue* queue = nullptr) {
+        return mp_optimizer_step(optimizer_, queue, scaler_);
     }
     void end() { optimizer_ = Optimizer(); }
     [[nodiscard]] mp_optimizer* optimizer() const { return optimizer_; }
+    [[nodiscard]] mp_tensor* weight(std::size_t index) const { return params_[index]; }
 
     // Of all weights. Of stage 3, which has none between steps, they are gathered first.
     [[nodiscard]] std::vector<unsigned char> weights() const {
@@ -141,16 +178,21 @@ class RankTraining {
     int32_t dtype_ = MP_DTYPE_FP32;
     std::vector<Tensor> params_;
     Optimizer optimizer_;
+    Scaler scaler_;
 };
 
 // Everything after three steps of a rank's.
-inline std::vector<unsigned char> train(mp_context* context, mp_comm* comm, const char* recipe,
-                                        int32_t stage, int32_t rank = 0, uint32_t flags = 0) {
-    RankTraining training(context, comm, recipe, stage, flags);
+inline std::vector<unsigned char> train(mp_context* context, mp_comm* comm,
+                                        const RankOptions& options, int32_t rank) {
+    RankTraining training(context, comm, options);
     for (int step = 0; step < 3; ++step) {
         training.step(rank);
     }
     return training.weights();
+}
+inline std::vector<unsigned char> train(mp_context* context, mp_comm* comm, const char* recipe,
+                                        int32_t stage, int32_t rank = 0, uint32_t flags = 0) {
+    return train(context, comm, {recipe, stage, flags}, rank);
 }
 
 } // namespace mp_test

@@ -23,8 +23,8 @@ int64_t counted(const Rank& rank, int64_t Control::*number) {
     return now;
 }
 
-void count_waits(const Rank& rank, const char* recipe, int32_t stage, int64_t bucket_elements) {
-    RankTraining training(rank.context, rank.comm, recipe, stage, 0, bucket_elements);
+void count_waits(const Rank& rank, const RankOptions& options) {
+    RankTraining training(rank.context, rank.comm, options);
     training.step(rank.number); // tables, and memory that stays
     training.step(rank.number);
     for (int step = 0; step < 2; ++step) {
@@ -40,7 +40,7 @@ void count_waits(const Rank& rank, const char* recipe, int32_t stage, int64_t bu
         EXPECT_EQ(counted(rank, &Control::syncs), filled) << "a step";
         // In stage 2 gradients come and go in the queue's order. Of several buckets as many have scratch memory as happen to be
         // on their way at once.
-        if (stage != 2 && bucket_elements == kOneBucket) {
+        if (options.stage != 2 && options.bucket_elements == kOneBucket) {
             EXPECT_EQ(counted(rank, &Control::mallocs), mallocs) << "cudaFree waits";
         }
     }
@@ -51,10 +51,104 @@ TEST_P(SimulatedNcclWaits, AStepWaitsForNothingButTheAgreement) {
         for (const int32_t stage : {0, 1, 2}) {
             for (const int64_t bucket_elements : {int64_t{1} << 14, kOneBucket}) {
                 SCOPED_TRACE(std::string(recipe) + ", stage " + std::to_string(stage));
-                run(GetParam(),
-                    [&](Rank& rank) { count_waits(rank, recipe, stage, bucket_elements); });
+                run(GetParam(), [&](Rank& rank) {
+                    count_waits(rank, {recipe, stage, 0, bucket_elements});
+                });
             }
         }
+    }
+}
+
+// What asks other ranks for more than gradients, weights and the norm.
+std::vector<RankOptions> more_that_is_asked() {
+    std::vector<RankOptions> all(5);
+    all[0].recipe = "fp32";
+    all[0].order = MP_COMM_ORDER_EXACT;
+    all[1].recipe = "fp16_mixed";
+    all[1].has_scaler = true;
+    all[2].recipe = "bf16_mixed";
+    all[2].check_every = 1;
+    all[3].recipe = "bf16_mixed";
+    all[3].max_grad_norm = 1.0;
+    all[3].has_idle_group = true;
+    all[4].recipe = "fp32";
+    all[4].shares_scales = true;
+    return all;
+}
+
+TEST_P(SimulatedNcclWaits, NorDoesOneThatAsksForMore) {
+    for (RankOptions options : more_that_is_asked()) {
+        for (const int32_t stage : {0, 1, 2}) {
+            for (const int64_t bucket_elements : {int64_t{1} << 14, kOneBucket}) {
+                options.stage = stage;
+                options.bucket_elements = bucket_elements;
+                SCOPED_TRACE(options.recipe + ", order " + std::to_string(options.order) +
+                             ", stage " + std::to_string(stage));
+                run(GetParam(), [&](Rank& rank) { count_waits(rank, options); });
+            }
+        }
+    }
+}
+
+TEST_P(SimulatedNcclWaits, WhatIsAskedForMoreHasTheBitsOfTheHost) {
+    for (RankOptions options : more_that_is_asked()) {
+        for (const int32_t stage : {0, 1, 2, 3}) {
+            options.stage = stage;
+            SCOPED_TRACE(options.recipe + ", order " + std::to_string(options.order) + ", stage " +
+                         std::to_string(stage));
+            std::vector<std::vector<unsigned char>> host(static_cast<std::size_t>(GetParam()));
+            run_ranks(GetParam(), [&](mp_comm* comm, int32_t rank) {
+                host[static_cast<std::size_t>(rank)] = train(make_context(1), comm, options, rank);
+            });
+            run(GetParam(), [&](Rank& rank) {
+                EXPECT_EQ(train(rank.context, rank.comm, options, rank.number),
+                          host[static_cast<std::size_t>(rank.number)]);
+            });
+        }
+    }
+}
+
+TEST_P(SimulatedNcclWaits, AWeightThatDiffersIsNamed) {
+    run(GetParam(), [](Rank& rank) {
+        RankOptions options;
+        options.recipe = "fp32";
+        options.check_every = 1;
+        RankTraining training(rank.context, rank.comm, options);
+        training.step(rank.number);
+        if (rank.number == 2) {
+            const std::vector<float> other(5, 1.0F);
+            MP_OK(mp_tensor_write(training.weight(0), nullptr, other.data(), 20));
+        }
+        training.fill(rank.number);
+        EXPECT_EQ(training.try_update(), MP_STATUS_RANK_MISMATCH);
+        EXPECT_NE(std::string(mp_last_error_message())
+                      .find("weights' bits, which the last step "
+                            "made equal: rank(s) 0, 1, 3 have"),
+                  std::string::npos)
+            << mp_last_error_message();
+    });
+}
+
+TEST_P(SimulatedNcclWaits, NobodyWaitsLongerForALostRankThen) {
+    for (RankOptions options : more_that_is_asked()) {
+        SCOPED_TRACE(options.recipe + ", order " + std::to_string(options.order));
+        std::atomic<int32_t> over = 0;
+        run(
+            GetParam(),
+            [&](Rank& rank) {
+                RankTraining training(rank.context, rank.comm, options);
+                training.step(rank.number);
+                if (rank.number != 0) {
+                    training.fill(rank.number);
+                    EXPECT_EQ(training.try_update(), MP_STATUS_TIMEOUT);
+                    ++over;
+                }
+                while (over != rank.count - 1) {
+                    std::this_thread::yield();
+                }
+                (void)mp_comm_abort(rank.comm, "a test");
+            },
+            500);
     }
 }
 
