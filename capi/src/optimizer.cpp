@@ -158,6 +158,7 @@ mp_status mp_optimizer_get_desc(const mp_optimizer* optimizer, mp_optimizer_desc
         result.flags = (options.check_finite ? MP_OPTIMIZER_CHECK_FINITE : 0U) |
                        (options.zero_grad ? MP_OPTIMIZER_ZERO_GRAD : 0U) |
                        (options.offload ? MP_OPTIMIZER_OFFLOAD : 0U) |
+                       (options.offload_grads ? MP_OPTIMIZER_OFFLOAD_GRADS : 0U) |
                        (options.grads_given ? MP_OPTIMIZER_GRADS_GIVEN : 0U);
         result.seed = object->tables().seed();
         result.max_grad_norm = options.max_grad_norm;

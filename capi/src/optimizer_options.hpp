@@ -19,7 +19,9 @@ inline constexpr uint32_t kStepFlags = MP_OPTIMIZER_CHECK_FINITE | MP_OPTIMIZER_
 
 inline optim::OptimizerOptions options_of(const mp_optimizer_desc* desc) {
     const auto source = read_optional_struct(desc, "desc");
-    check_flags(source.flags, kStepFlags | MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_GRADS_GIVEN,
+    check_flags(source.flags,
+                kStepFlags | MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_GRADS_GIVEN |
+                    MP_OPTIMIZER_OFFLOAD_GRADS,
                 "desc.flags");
     optim::OptimizerOptions options;
     options.seed = source.seed;
@@ -27,6 +29,7 @@ inline optim::OptimizerOptions options_of(const mp_optimizer_desc* desc) {
     options.check_finite = (source.flags & MP_OPTIMIZER_CHECK_FINITE) != 0;
     options.zero_grad = (source.flags & MP_OPTIMIZER_ZERO_GRAD) != 0;
     options.offload = (source.flags & MP_OPTIMIZER_OFFLOAD) != 0;
+    options.offload_grads = (source.flags & MP_OPTIMIZER_OFFLOAD_GRADS) != 0;
     options.grads_given = (source.flags & MP_OPTIMIZER_GRADS_GIVEN) != 0;
     return options;
 }

@@ -214,17 +214,18 @@ mp_status mp_optimizer_acquire_grad(mp_optimizer* optimizer, mp_queue* queue, in
         optim::Optimizer& object = optimizer_of(optimizer);
         Stream& stream = stream_of(queue, *object.context());
         (void)trained_index(object, index);
-        if (object.sharding() != nullptr) {
-            object.sharding()->acquire_grad(stream, index);
-        }
+        object.parameters().acquire_grad(stream, index);
     });
 }
 
 mp_status mp_optimizer_grad_ready(mp_optimizer* optimizer, mp_queue* queue, int32_t index) {
-    return on_sharding(optimizer, queue,
-                       [&](optim::Optimizer& object, shard::Sharding& sharding, Stream& on) {
-                           sharding.grad_ready(on, trained_index(object, index));
-                       });
+    return boundary([&] {
+        optim::Optimizer& object = optimizer_of(optimizer);
+        Stream& stream = stream_of(queue, *object.context());
+        if (sharding_if_any(object) != nullptr || object.parameters().moves_gradients()) {
+            object.parameters().grad_ready(stream, trained_index(object, index));
+        }
+    });
 }
 
 mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* queue) {

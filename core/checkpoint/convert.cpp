@@ -163,11 +163,8 @@ LooseStates::LooseStates(const optim::StatesPlace& like, const WeightFormat& wei
     place.states = &states;
 }
 
-// Where a parameter's states are, or its weight, if it is frozen.
 Stream& Converter::stream_of(int32_t index) const {
-    Stream& device = target_.context()->stream();
-    return target_.parameters()[index].layout.is_frozen ? device
-                                                        : target_.parameters().state_stream(device);
+    return target_.parameters().state_stream(index, target_.context()->stream());
 }
 
 bool has_new_states(const Manifest& manifest, const optim::Parameters& parameters, int32_t index) {

@@ -38,6 +38,7 @@ std::vector<shard::Common> settings_of(const recipe::Recipe& recipe,
     add("MP_SHARDING_SUM_GRADIENTS", s.sum_gradients);
     add("MP_OPTIMIZER_CHECK_FINITE", options.check_finite);
     add("MP_OPTIMIZER_ZERO_GRAD", options.zero_grad);
+    add("MP_OPTIMIZER_OFFLOAD_GRADS", options.offload_grads); // the sums of squares go another way
     add("the optimizer's seed", options.seed);
     settings.push_back({"the optimizer's max_grad_norm",
                         numerics::bits_from_double(options.max_grad_norm),
@@ -119,7 +120,8 @@ std::vector<shard::ShardedTensor> sharded_tensors(const recipe::Recipe& recipe,
                  "share; use the greedy plan, or stage 0",
                  p.name.c_str());
         }
-        tensors.push_back({p.param, p.grad, p.layout.gather, p.layout.wire, p.layout.sum,
+        tensors.push_back({p.param, p.grad, p.layout.gather, p.layout.wire,
+                           dtype_of(p.layout.sum.format),
                            p.layout.is_codes ? dtype_of(p.layout.kept) : DType::none, is_whole,
                            p.layout.own_weight.exists(), p.init_fp32, p.layout.unit()});
     }

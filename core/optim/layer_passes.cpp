@@ -125,10 +125,10 @@ void LayerPasses::begin_layer(Stream& stream, int32_t layer, LayerPass pass) {
             }
         }
         sharding->wait_gather(stream, own);
-        for (const int32_t index : own) {
-            if (pass != LayerPass::forward && !parameters_[index].layout.is_frozen) {
-                sharding->acquire_grad(stream, index);
-            }
+    }
+    for (const int32_t index : own) {
+        if (pass != LayerPass::forward && !parameters_[index].layout.is_frozen) {
+            parameters_.acquire_grad(stream, index);
         }
     }
     begun_.emplace(layer, pass);
@@ -170,14 +170,14 @@ void LayerPasses::end_layer(Stream& stream, int32_t layer, LayerPass pass) {
         sharding->release(stream, unused_after(layer));
     }
     begun_.erase(begun);
-    if (sharding == nullptr || pass != LayerPass::backward) {
+    if (pass != LayerPass::backward || !parameters_.moves_gradients()) {
         return;
     }
     for (auto index = own.rbegin(); index != own.rend(); ++index) { // as backward makes them
         const auto place = static_cast<std::size_t>(*index);
         if (first_layer_[place] == layer && !parameters_[*index].layout.is_frozen) {
             has_left_[place] = true;
-            sharding->grad_ready(stream, *index);
+            parameters_.grad_ready(stream, *index);
         }
     }
 }

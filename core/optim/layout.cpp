@@ -116,7 +116,7 @@ Layout frozen_layout(const LayoutTensor& tensor, const LayoutOptions& options) {
     layout.is_frozen = true;
     layout.count = tensor.count;
     layout.kept = tensor.memory;
-    layout.weight = {tensor.memory, Lifetime::always, tensor.blocks, tensor.columns};
+    layout.weight = {tensor.memory, Lifetime::always, Place::device, tensor.blocks, tensor.columns};
     layout.formats.rule = tensor.rule;
     layout.gather = dtype_of(tensor.memory);
     if (options.stage == 3) {
@@ -135,7 +135,8 @@ void share(Layout& layout, const recipe::Recipe& recipe, const LayoutOptions& op
     layout.own_weight.format = is_apart ? layout.kept : FormatId::none;
     layout.states = options.stage > 0 ? Placement::slice : Placement::whole;
     layout.wire = reduce_wire(options.wire, recipe, layout.formats);
-    layout.sum = comm::is_shared(layout.wire) ? layout.wire.dtype : DType::fp32;
+    layout.sum.format = comm::is_shared(layout.wire) ? format_id(layout.wire.dtype, Coding::scaled)
+                                                     : FormatId::fp32;
     layout.is_summed_everywhere = options.stage == 0;
 }
 
@@ -162,7 +163,13 @@ Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
     }
     if (options.offload) {
         layout.states_place = Place::host;
-        layout.host_weight.format = layout.stepped();
+        layout.host_weight = {layout.stepped(), Lifetime::always, Place::host};
+    }
+    if (options.offload_grads && options.stage >= 0) {
+        layout.sum.place = Place::pinned;
+    } else if (options.offload_grads) {
+        layout.host_grad = {layout.grad.format, Lifetime::always, Place::pinned};
+        layout.grad.lifetime = Lifetime::in_use;
     }
     return layout;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layout: what arrays a parameter has, decided once: the format of each, which elements of it a rank has, for how long, and what
-// travels as what. The memory and wire plans, the parameters, what ranks share and the sharded weights read it.
+// Layout: what arrays a parameter has, decided once: the format of each, where it lies, which elements of it a rank has, for how
+// long, and what travels as what. The memory and wire plans, the parameters, the step, checkpoints and what ranks share read it.
 #pragma once
 
 #include <array>
@@ -46,14 +46,16 @@ DType gather_dtype(const recipe::Recipe& recipe, FormatId weight, bool is_vector
 
 // Which elements of an array a rank has: all, or those of its slice.
 enum class Placement { whole, slice };
-// Where an array lies: on the context's device, or in host memory.
-enum class Place { device, host };
+// Where an array lies: on the context's device, or in host memory; pinned where the device copies from and to it by itself.
+enum class Place { device, host, pinned };
+[[nodiscard]] constexpr bool is_on_host(Place place) noexcept { return place != Place::device; }
 // For how long an array has memory: always, or around its use: weights between gather and release, gradients until they leave.
 enum class Lifetime { always, in_use };
 
 struct LayoutArray {
     FormatId format = FormatId::none; // there is no such array
     Lifetime lifetime = Lifetime::always;
+    Place place = Place::device;
     // Of a weight in blocks: codes of `format` on a matrix of so many columns. Else none.
     ScaleGrid blocks = {};
     int64_t columns = 0;
@@ -67,8 +69,9 @@ struct LayoutArray {
 struct LayoutOptions {
     int32_t stage = -1; // of ZeRO; -1: nobody shares it
     Format wire = comm::wire_format(DType::fp32);
-    bool offload = false;     // states and the step are the host's
-    bool grads_given = false; // to the step: there are none here
+    bool offload = false;       // states and the step are the host's
+    bool offload_grads = false; // and what the step reads of gradients
+    bool grads_given = false;   // to the step: there are none here
 };
 
 // A parameter as its layout sees it.
@@ -93,19 +96,25 @@ struct Layout {
     LayoutArray weight;             // the parameter's tensor
     LayoutArray own_weight;         // its owner's slice, where that is not part of the tensor
     LayoutArray grad;
+    // Of one that nobody shares, where the step reads it, if `grad` has memory in use only; else none.
+    LayoutArray host_grad;
     StateFormats formats;
     Placement states = Placement::whole; // also of the weight, as a checkpoint has it
-    Place states_place = Place::device;
-    LayoutArray
-        host_weight; // beside states on the host: those elements, which the step writes and the device's follow
+    Place states_place = Place::device;  // of each of `formats`: one step works on all of them
+    // Beside states on the host: those elements, which the step writes and the device's follow.
+    LayoutArray host_weight;
     DType gather = DType::none; // what its weight is gathered in
     Format wire;                // what its gradient is reduced in
-    DType sum = DType::
-        none; // what the sums of its slice over ranks are; none: nobody else has a part in them
+    // Of its slice over ranks; none: nobody else has a part in its gradient.
+    LayoutArray sum;
     bool is_summed_everywhere = false; // sums of all elements too
 
     // Elements of its weight that no cut parts.
     [[nodiscard]] int64_t unit() const;
+    // What the step reads of gradients.
+    [[nodiscard]] const LayoutArray& stepped_grad() const noexcept {
+        return sum.exists() ? sum : host_grad.exists() ? host_grad : grad;
+    }
     // What the step writes on the device: its owner's slice, or the tensor.
     [[nodiscard]] FormatId stepped() const noexcept {
         return own_weight.exists() ? own_weight.format : weight.format;

@@ -24,7 +24,7 @@ void add_states(MemoryReport& report, const Layout& tensor, int64_t count) {
     }
     report.compensation += format_bytes(formats.compensation, count);
     report.offload += tensor.host_weight.bytes(count);
-    report.host += tensor.states_place == Place::host ? report.total() - before : 0;
+    report.host += is_on_host(tensor.states_place) ? report.total() - before : 0;
 }
 
 // What its tensor is.
@@ -130,14 +130,19 @@ const Layout& layout_of(const std::vector<Layout>& tensors, const shard::ShardSl
     return tensors[static_cast<std::size_t>(slice.parameter)];
 }
 
-// Of these elements of a tensor when they are stepped on the host.
+// Of these elements of a tensor when they are stepped on the host: what comes there then, and leaves.
 StagedArray staged(const Layout& tensor, int64_t count) {
-    const bool is_shared = tensor.sum != DType::none;
-    const DType grad = is_shared ? tensor.sum : dtype_of(tensor.grad.format);
-    const bool has_scale = is_shared ? comm::is_shared(tensor.wire) : is_scaled(tensor.grad.format);
-    return {static_cast<std::size_t>(bytes_of(grad, count)),
+    const LayoutArray& grad = tensor.stepped_grad();
+    const bool comes = !is_on_host(grad.place);
+    return {comes ? static_cast<std::size_t>(bytes_of(dtype_of(grad.format), count)) : 0,
             static_cast<std::size_t>(bytes_of(dtype_of(tensor.stepped()), count)),
-            has_scale || is_scaled(tensor.stepped())};
+            (comes && is_scaled(grad.format)) || is_scaled(tensor.stepped())};
+}
+
+void add_sums(MemoryReport& report, const LayoutArray& sum, int64_t count) {
+    const int64_t bytes = bytes_of(dtype_of(sum.format), count);
+    report.reduced_grad += bytes;
+    report.host += is_on_host(sum.place) ? bytes : 0;
 }
 
 int64_t staging_bytes(std::span<const StagedArray> arrays) {
@@ -182,8 +187,11 @@ void add_common(MemoryReport& report, const Layout& tensor) {
     report.parameter_count += tensor.count;
     report.weight += tensor.weight.bytes(tensor.count);
     report.grad += tensor.grad.bytes(tensor.count);
+    if (tensor.host_grad.exists()) {
+        report.add_host_grad(host_gradient_bytes(tensor.host_grad.format, tensor.count));
+    }
     if (tensor.is_summed_everywhere) {
-        report.reduced_grad += bytes_of(tensor.sum, tensor.count);
+        add_sums(report, tensor.sum, tensor.count);
     }
     if (tensor.states == Placement::whole) {
         add_states(report, tensor, tensor.count);
@@ -193,7 +201,7 @@ void add_common(MemoryReport& report, const Layout& tensor) {
 // What the owner of some of its elements, at least one, holds for them.
 void add_own(MemoryReport& report, const Layout& tensor, int64_t own) {
     report.weight += tensor.own_weight.bytes(own);
-    report.reduced_grad += bytes_of(tensor.sum, shard::with_gap(own));
+    add_sums(report, tensor.sum, shard::with_gap(own));
     if (tensor.states == Placement::slice) {
         add_states(report, tensor, own);
     }
@@ -328,10 +336,10 @@ PlannedTraffic planned_traffic(const recipe::Recipe& recipe, std::span<const Pla
         }
         traffic.gradients +=
             tensor.is_frozen ? 0.0 : gradient_traffic(tensor, sharding, ranks, nests);
-        const int64_t bytes = sharding.stage == 0 ? bytes_of(tensor.sum, tensor.count)
-                              : has_blocks(tensor.weight.blocks)
-                                  ? tensor.own_weight.bytes(tensor.count)
-                                  : bytes_of(tensor.gather, tensor.count);
+        const int64_t bytes =
+            sharding.stage == 0                ? bytes_of(dtype_of(tensor.sum.format), tensor.count)
+            : has_blocks(tensor.weight.blocks) ? tensor.own_weight.bytes(tensor.count)
+                                               : bytes_of(tensor.gather, tensor.count);
         traffic.weights +=
             static_cast<double>(bytes) * (sharding.stage == 3 ? 2.0 : 1.0) * (group - 1.0) / group;
     }

@@ -29,6 +29,10 @@ struct MemoryReport {
         offload += bytes;
         host += bytes;
     }
+    void add_host_grad(int64_t bytes) noexcept {
+        grad += bytes;
+        host += bytes;
+    }
     [[nodiscard]] int64_t& of(numerics::StateId state) noexcept {
         return states[static_cast<std::size_t>(state)];
     }

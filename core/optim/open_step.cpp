@@ -38,12 +38,15 @@ OpenStep::OpenStep(const StepOf& of, scaler::LossScaler* scaler, const StepOptio
              of.guard.hash()) {}
 
 Step OpenStep::step() {
+    const bool has_host_grads =
+        of_.parameters.lane() != nullptr && !of_.context.stream().device().is_host();
     return {of_.tables.memory(),
             of_.tables.gradients(),
             of_.tables.work(),
             participants_,
             scaler_,
-            options_};
+            options_,
+            has_host_grads ? &of_.context.host_stream() : nullptr};
 }
 
 void OpenStep::run(Stream& stream) {

@@ -24,7 +24,7 @@ OptimizerOptions checked(const recipe::Recipe& recipe, const OptimizerOptions& o
 
 LayoutOptions layout_options(const OptimizerOptions& options, bool is_shared) {
     return {is_shared ? options.sharding.stage : -1, options.sharding.wire, options.offload,
-            options.grads_given};
+            options.offload_grads, options.grads_given};
 }
 
 void check_options(const OptimizerOptions& options, int32_t ranks) {
@@ -44,8 +44,18 @@ void check_options(const OptimizerOptions& options, int32_t ranks) {
         fail(Code::invalid_argument,
              "optimizer: MP_OPTIMIZER_GRADS_GIVEN is not for %s; leave one of them out", beside);
     }
+    if (options.offload_grads && !options.offload) {
+        fail(Code::invalid_argument,
+             "optimizer: MP_OPTIMIZER_OFFLOAD_GRADS is for a step on the host; set "
+             "MP_OPTIMIZER_OFFLOAD with it");
+    }
     if (ranks > 0) {
         shard::check_sharding(options.sharding, ranks);
+        if (options.offload_grads && options.sharding.stage == 0) {
+            fail(Code::invalid_argument,
+                 "optimizer: MP_OPTIMIZER_OFFLOAD_GRADS is not for stage 0, where every rank's "
+                 "device gathers all sums; take stage 1 to 3, or leave it out");
+        }
     }
 }
 
@@ -230,10 +240,10 @@ void Optimizer::shard(Stream& stream) {
         return;
     }
     comm::refuse_capture(stream);
-    parameters_.share(
-        std::make_unique<shard::Sharding>(context_, stream, options_.sharding, options_.zero_grad,
-                                          sharded_tensors(recipe_, options_.sharding, parameters_),
-                                          definition(recipe_, options_, parameters_)));
+    parameters_.share(std::make_unique<shard::Sharding>(
+        context_, stream, options_.sharding, options_.zero_grad, parameters_.lane(),
+        sharded_tensors(recipe_, options_.sharding, parameters_),
+        definition(recipe_, options_, parameters_)));
     comm::Agreement agreement;
     agreement.decline(guarded("the states", [&]() -> Status {
         parameters_.make_states(stream);

@@ -12,7 +12,8 @@ struct OptimizerOptions {
     double max_grad_norm = 0.0;
     bool check_finite = false;
     bool zero_grad = false;
-    bool offload = false; // states and step on the host
+    bool offload = false;       // states and step on the host
+    bool offload_grads = false; // and gradients, or their sums
     bool grads_given =
         false; // parameters have no gradients of their own: steps in parts are given them
     shard::ShardingOptions sharding;

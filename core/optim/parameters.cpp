@@ -31,6 +31,16 @@ void send_weight(Stream& stream, const Parameters& parameters, int32_t index) {
 
 } // namespace
 
+Parameters::Parameters(std::shared_ptr<Context> context, const LayoutOptions& options)
+    : context_(std::move(context)), options_(options) {
+    if (options_.offload_grads) {
+        lane_ = std::make_shared<HostLane>(context_->host_stream(), context_->open_stream(nullptr));
+    }
+    if (options_.offload_grads && options_.stage < 0) {
+        host_gradients_ = std::make_unique<HostGradients>(lane_, *this);
+    }
+}
+
 uint64_t Parameter::uid() const {
     system::Fnv64 hash;
     hash.add(name);
@@ -71,13 +81,14 @@ bool Parameters::allocate_states(Stream& stream, int32_t index) {
         return false;
     }
     const Shape shape = own.count == p.param->count() ? p.param->shape() : Shape{{own.count}, 1};
-    Stream& place = state_stream(stream);
     if (p.layout.host_weight.exists()) {
-        p.host_weight = make_tensor(context_, place, device_weight(index).format, shape);
+        p.host_weight = make_tensor(context_, stream_at(p.layout.host_weight.place, stream),
+                                    device_weight(index).format, shape);
     }
-    p.states.emplace(context_, place, p.layout.formats, shape);
+    p.states.emplace(context_, state_stream(index, stream), p.layout.formats, shape);
     p.states->for_each([&](const Tensor& state) { claim(memory_, state, "states", p); });
-    const bool comes_later = p.grad == nullptr && sharding_ == nullptr;
+    const bool comes_later =
+        sharding_ == nullptr && (p.grad == nullptr || p.layout.host_grad.exists());
     const auto check_arrays = comes_later ? check_kept : check_segment;
     check_arrays(segment(index), p.name.c_str(), p.layout.formats.rule);
     return true;
@@ -87,7 +98,7 @@ void Parameters::initialize(Stream& stream, int32_t index) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
     if (p.init_fp32 == nullptr) {
         fetch_weight(stream, *this, index);
-        p.states->initialize(state_stream(stream), weight(index), nullptr);
+        p.states->initialize(state_stream(index, stream), weight(index), nullptr);
         return;
     }
     const shard::ShardSlice own = slice(index);
@@ -98,7 +109,7 @@ void Parameters::initialize(Stream& stream, int32_t index) {
 void Parameters::write_exact(Stream& stream, int32_t index, TensorRef exact, ValuesOn place,
                              const float* amax) {
     const Parameter& p = list_[static_cast<std::size_t>(index)];
-    Stream& owner = p.states.has_value() ? state_stream(stream) : stream;
+    Stream& owner = p.states.has_value() ? state_stream(index, stream) : stream;
     const bool is_on_host = place == ValuesOn::host || stream.device().is_host();
     Buffer near; // where they are to go
     if (is_on_host != owner.device().is_host()) {
@@ -139,7 +150,7 @@ void Parameters::sync_master(Stream& stream, int32_t index) {
         }
         fetch_weight(stream, *this, i);
         if (p.states.has_value()) {
-            p.states->sync_master(state_stream(stream), weight(i));
+            p.states->sync_master(state_stream(i, stream), weight(i));
         }
         p.has_values = true; // the caller's
     }
@@ -158,9 +169,26 @@ ArrayRef Parameters::device_weight(int32_t index) const {
 
 ArrayRef Parameters::gradient(int32_t index) const {
     const std::shared_ptr<Tensor>& own = list_[static_cast<std::size_t>(index)].grad;
-    return sharding_ != nullptr ? sharding_->gradient_of(index)
-           : own != nullptr     ? slice_of(*own)
-                                : ArrayRef();
+    return sharding_ != nullptr         ? sharding_->gradient_of(index)
+           : host_gradients_ != nullptr ? host_gradients_->array(index)
+           : own != nullptr             ? slice_of(*own)
+                                        : ArrayRef();
+}
+
+void Parameters::acquire_grad(Stream& stream, int32_t index) const {
+    if (sharding_ != nullptr) {
+        sharding_->acquire_grad(stream, index);
+    } else if (host_gradients_ != nullptr) {
+        host_gradients_->acquire(stream, index);
+    }
+}
+
+void Parameters::grad_ready(Stream& stream, int32_t index) const {
+    if (sharding_ != nullptr) {
+        sharding_->grad_ready(stream, index);
+    } else if (host_gradients_ != nullptr) {
+        host_gradients_->ready(stream, index);
+    }
 }
 
 ArrayRef Parameters::weight(int32_t index) const {
@@ -228,10 +256,14 @@ MemoryReport Parameters::memory() const noexcept {
             const int64_t before = report.total();
             p.states->add_bytes(report);
             report.offload += bytes_of(p.host_weight);
-            report.host += p.layout.states_place == Place::host ? report.total() - before : 0;
+            report.host += is_on_host(p.layout.states_place) ? report.total() - before : 0;
         }
     }
-    report.reduced_grad = sharding_ != nullptr ? sharding_->gradient_bytes() : 0;
+    if (sharding_ != nullptr) {
+        report.reduced_grad = sharding_->gradient_bytes();
+        report.host += sharding_->host_gradient_bytes();
+    }
+    report.add_host_grad(host_gradients_ != nullptr ? host_gradients_->bytes() : 0);
     return report;
 }
 
@@ -300,8 +332,7 @@ StatesPlace states_place(const Parameters& parameters, int32_t index) {
     place.count = own.count;
     place.is_everywhere = p.layout.states == Placement::whole;
     place.is_copy = !place.is_everywhere && parameters.sharding()->groups().group() > 0;
-    Stream& device = parameters.context().stream();
-    place.stream = p.layout.is_frozen ? &device : &parameters.state_stream(device);
+    place.stream = &parameters.state_stream(index, parameters.context().stream());
     place.states = p.states.has_value() ? &*p.states : nullptr;
     if (p.states.has_value() || p.layout.is_frozen) {
         place.param = parameters.weight(index);
@@ -313,7 +344,7 @@ void read_state(Stream& stream, const Parameters& parameters, int32_t index,
                 const std::string& name, const Tensor& values) {
     const Parameter& p = parameters[index];
     check_values(parameters, index, values);
-    read_values(parameters.state_stream(stream), *p.states, parameters.weight(index), name,
+    read_values(parameters.state_stream(index, stream), *p.states, parameters.weight(index), name,
                 values.ref(), p.name);
 }
 
@@ -321,7 +352,7 @@ void write_state(Stream& stream, Parameters& parameters, int32_t index, const st
                  const Tensor& values) {
     const Parameter& p = parameters[index];
     check_values(parameters, index, values);
-    write_values(parameters.state_stream(stream), *p.states, parameters.weight(index), name,
+    write_values(parameters.state_stream(index, stream), *p.states, parameters.weight(index), name,
                  values.ref(), p.name);
     send_weight(stream, parameters, index);
 }

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "optim/host_gradients.hpp"
 #include "optim/overlap.hpp"
 #include "optim/saved_state.hpp"
 #include "shard/sharding.hpp"
@@ -51,8 +52,7 @@ using ClaimedMemory = DisjointArrays<std::string>;
 class Parameters {
   public:
     // Where ranks share them, states are made when they are cut.
-    Parameters(std::shared_ptr<Context> context, const LayoutOptions& options)
-        : context_(std::move(context)), options_(options) {}
+    Parameters(std::shared_ptr<Context> context, const LayoutOptions& options);
 
     [[nodiscard]] int32_t count() const noexcept { return static_cast<int32_t>(list_.size()); }
     [[nodiscard]] const Parameter& operator[](int32_t index) const; // throws where there is none
@@ -67,12 +67,28 @@ class Parameters {
     // Null before share().
     [[nodiscard]] shard::Sharding* sharding() const noexcept { return sharding_.get(); }
 
-    // The step's arrays of one parameter. Its gradient is on the device; the others are where the states are.
+    // The way of gradients, or their sums, to host memory; null: they stay on the device.
+    [[nodiscard]] const std::shared_ptr<HostLane>& lane() const noexcept { return lane_; }
+    // Those of parameters that nobody shares; null: there are none there.
+    [[nodiscard]] HostGradients* host_gradients() const noexcept { return host_gradients_.get(); }
+    // Whether gradients go anywhere: to other ranks, or to the host.
+    [[nodiscard]] bool moves_gradients() const noexcept {
+        return sharding_ != nullptr || host_gradients_ != nullptr;
+    }
+    // A gradient gets its memory, or has its last addition: nothing where they do not.
+    void acquire_grad(Stream& stream, int32_t index) const;
+    void grad_ready(Stream& stream, int32_t index) const;
+
+    // The step's arrays of one parameter. Its gradient is where gradient() is; the others are where the states are.
     [[nodiscard]] UpdateSegment segment(int32_t index) const;
     // Its weights where the step finds them, on the device, and what the step reads of their gradient.
     [[nodiscard]] ArrayRef weight(int32_t index) const;
     [[nodiscard]] ArrayRef device_weight(int32_t index) const;
     [[nodiscard]] ArrayRef gradient(int32_t index) const;
+    // What works on gradient().
+    [[nodiscard]] Stream& gradient_stream(Stream& stream) const noexcept {
+        return lane_ != nullptr ? context_->host_stream() : stream;
+    }
     // After somebody else wrote parameters: master weights follow them, compensations are forgotten. -1: all.
     void sync_master(Stream& stream, int32_t index);
     // Gives the elements that are here their exact values, in fp32: the weight rounds them, master or compensation keep the
@@ -90,9 +106,13 @@ class Parameters {
     // The elements whose states are here.
     [[nodiscard]] shard::ShardSlice slice(int32_t index) const;
     [[nodiscard]] Context& context() const noexcept { return *context_; }
-    // Where the states are, and what works on them.
-    [[nodiscard]] Stream& state_stream(Stream& stream) const noexcept {
-        return options_.offload ? context_->host_stream() : stream;
+    // What works on arrays in a place; `stream`: the device's.
+    [[nodiscard]] Stream& stream_at(Place place, Stream& stream) const noexcept {
+        return is_on_host(place) ? context_->host_stream() : stream;
+    }
+    // Of one that is frozen, the device's, where its weight is.
+    [[nodiscard]] Stream& state_stream(int32_t index, Stream& stream) const noexcept {
+        return stream_at(list_[static_cast<std::size_t>(index)].layout.states_place, stream);
     }
     [[nodiscard]] MemoryReport memory() const noexcept;
 
@@ -110,6 +130,8 @@ class Parameters {
     std::vector<Parameter> list_;
     std::unordered_map<std::string, int32_t> names_;
     ClaimedMemory memory_;
+    std::shared_ptr<HostLane> lane_;
+    std::unique_ptr<HostGradients> host_gradients_;
     std::unique_ptr<shard::Sharding> sharding_;
 };
 

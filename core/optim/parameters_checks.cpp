@@ -86,6 +86,13 @@ void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutO
             "optimizer: '%s' has a grad, but under MP_OPTIMIZER_GRADS_GIVEN each step is given one",
             name);
     }
+    if (layout.offload_grads && layout.stage < 0 && p.grad != nullptr) {
+        fail(Code::invalid_argument,
+             "optimizer: '%s' has a grad, but under MP_OPTIMIZER_OFFLOAD_GRADS gradients have "
+             "memory "
+             "that comes and goes (mp_optimizer_acquire_grad); leave it NULL",
+             name);
+    }
     if (p.is_frozen && (p.grad != nullptr || p.init_fp32 != nullptr || p.counts_elsewhere)) {
         fail(Code::invalid_argument,
              "optimizer: '%s' is frozen, so it takes neither grad nor init_fp32 nor "
@@ -147,7 +154,7 @@ void check_values(const Parameters& parameters, int32_t index, const Tensor& val
              p.name.c_str(), format_text(values.format()).c_str());
     }
     Stream& device = parameters.context().stream();
-    const Stream& place = parameters.state_stream(device);
+    const Stream& place = parameters.state_stream(index, device);
     if (&values.device() != &place.device()) {
         fail(Code::invalid_argument, "optimizer: the values for '%s' are not on the %s",
              p.name.c_str(), &place != &device ? "host, where its states are" : "context's device");

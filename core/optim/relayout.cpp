@@ -97,9 +97,11 @@ void Relayout::add(int32_t group, const recipe::Recipe& recipe, numerics::RuleId
         added.has_values = added.init_fp32 != nullptr;
         end_deferral(*added.param, added.layout.weight);
     }
+    const bool has_no_use =
+        was.param || (is_cut() && source.grad == nullptr) || added.layout.host_grad.exists();
     if (was.grad) {
         end_deferral(*added.grad, added.layout.grad);
-    } else if ((was.param || (is_cut() && source.grad == nullptr)) && added.grad != nullptr &&
+    } else if (has_no_use && added.grad != nullptr &&
                added.layout.grad.lifetime == Lifetime::in_use) {
         added.grad->drop_memory(stream_);
     }
@@ -143,7 +145,8 @@ void Relayout::set_frozen(int32_t index, const recipe::Recipe& recipe, bool is_f
     p.host_weight = nullptr;
     p.grad = make_state(parameters_.context_, stream_, p.layout.grad.format, shape);
     if (p.grad != nullptr) {
-        if (p.layout.grad.lifetime == Lifetime::in_use && (is_cut() || !p.param->has_memory())) {
+        const bool has_no_use = is_cut() || p.layout.host_grad.exists() || !p.param->has_memory();
+        if (p.layout.grad.lifetime == Lifetime::in_use && has_no_use) {
             p.grad->drop_memory(stream_);
         }
         claim(parameters_.memory_, *p.grad, "gradient", p);
@@ -212,16 +215,17 @@ std::vector<SliceArray> Relayout::arrays_of(int32_t index) const {
     if (parameters_.slice(index).count == 0) {
         return arrays;
     }
-    const bool is_on_host = p.layout.states_place == Place::host;
     if (p.layout.own_weight.exists()) {
-        add_weight(arrays, parameters_.device_weight(index), unit_of(p), false);
+        add_weight(arrays, parameters_.device_weight(index), unit_of(p),
+                   is_on_host(p.layout.own_weight.place));
     }
     if (p.host_weight != nullptr) {
-        add_weight(arrays, slice_of(*p.host_weight), unit_of(p), true);
+        add_weight(arrays, slice_of(*p.host_weight), unit_of(p),
+                   is_on_host(p.layout.host_weight.place));
     }
     if (p.states.has_value()) {
         p.states->for_each_array([&](const Tensor& tensor, int64_t unit_bytes) {
-            arrays.push_back(array_of(tensor, unit_bytes, is_on_host));
+            arrays.push_back(array_of(tensor, unit_bytes, is_on_host(p.layout.states_place)));
         });
     }
     return arrays;

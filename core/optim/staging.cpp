@@ -24,6 +24,12 @@ std::size_t StagedArray::bytes() const noexcept {
     return scales_at() + (has_scales ? kAlignment : 0);
 }
 
+int64_t host_gradient_bytes(FormatId format, int64_t count) noexcept {
+    const StagedArray array = {static_cast<std::size_t>(bytes_of(dtype_of(format), count)), 0,
+                               is_scaled(format)};
+    return static_cast<int64_t>(array.bytes());
+}
+
 Staging make_staging(std::span<const StagedArray> arrays) {
     Staging staging;
     std::size_t bytes = 0; // of the last bucket

@@ -8,6 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "dtype/format_id.hpp"
+
 namespace mp::optim {
 
 // Of one parameter's elements that are stepped: its gradient comes to a place from which its new numbers leave.
@@ -20,6 +22,9 @@ struct StagedArray {
     [[nodiscard]] std::size_t scales_at() const noexcept;
     [[nodiscard]] std::size_t bytes() const noexcept;
 };
+
+// A gradient that stays in host memory, with its scale, behind others.
+[[nodiscard]] int64_t host_gradient_bytes(FormatId format, int64_t count) noexcept;
 
 struct Staging {
     std::vector<std::vector<std::size_t>> buckets; // which arrays, in their order

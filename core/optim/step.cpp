@@ -31,7 +31,7 @@ void measure(Stream& stream, const Step& step, StepRanks& ranks) {
         work->choose(stream, step.memory, step.options);
     }
     if (needs_stats(step.options, step.scaler)) {
-        step.gradients.grad_stats(stream, step.memory.state(), ranks.exchange());
+        step.gradients.grad_stats(stream, step.memory.state(), ranks.exchange(), step.host);
     }
     check(
         stream.followed().settle()); // what other ranks had to send has come, or this one declines

@@ -50,6 +50,8 @@ struct Step {
     std::span<StepParticipant* const> participants;
     scaler::LossScaler* scaler; // or null
     StepOptions options;
+    Stream* host =
+        nullptr; // what works on `gradients` where they are in host memory beside the device's
 };
 // Up to the decision. Where it throws nothing has changed.
 void decide_step(Stream& stream, const Step& step, StepRanks& ranks);

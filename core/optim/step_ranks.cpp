@@ -8,8 +8,8 @@ namespace mp::optim {
 
 StepRanks::StepRanks(shard::Sharding* sharding, const NormGroup& others,
                      const Parameters& parameters, std::vector<int32_t> enabled, uint64_t guard)
-    : sharding_(sharding), others_(others.exists() ? &others : nullptr),
-      enabled_(std::move(enabled)), guard_(guard) {
+    : sharding_(sharding), gradients_(parameters.host_gradients()),
+      others_(others.exists() ? &others : nullptr), enabled_(std::move(enabled)), guard_(guard) {
     if (others_ != nullptr) {
         elsewhere_ = chunks_counted_elsewhere(parameters, enabled_);
     }
@@ -29,6 +29,8 @@ PlacedSums StepRanks::sums(Stream& stream, const PlacedSums& own) {
 void StepRanks::reduce(Stream& stream) {
     if (sharding_ != nullptr) {
         sharding_->reduce(stream);
+    } else if (gradients_ != nullptr) {
+        gradients_->collect(stream);
     }
 }
 

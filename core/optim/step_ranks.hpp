@@ -39,6 +39,7 @@ class StepRanks final : private ChunkSumExchange {
     PlacedSums sums(Stream& stream, const PlacedSums& own) override;
 
     shard::Sharding* sharding_ = nullptr;
+    HostGradients* gradients_ = nullptr; // or null: of parameters that nobody shares
     const NormGroup* others_ = nullptr;
     std::vector<int32_t> enabled_;
     std::vector<bool> elsewhere_; // by chunk

@@ -32,10 +32,11 @@ std::string StepReport::bad_gradient(Stream& stream) const {
     for (const int32_t i : of_.tables.enabled()) {
         const Tensor* const grad = of_.parameters[i].grad.get(); // null: it was given
         const bool has_sum =
-            of_.parameters.sharding() != nullptr && of_.parameters.slice(i).count > 0;
+            (of_.parameters.sharding() != nullptr || of_.parameters.host_gradients() != nullptr) &&
+            of_.parameters.slice(i).count > 0;
         const TensorRef sum = has_sum ? of_.parameters.gradient(i).elements() : TensorRef();
         if ((grad != nullptr && grad->has_memory() && !is_finite(stream, grad->ref())) ||
-            (sum.count > 0 && !is_finite(stream, sum))) {
+            (sum.count > 0 && !is_finite(of_.parameters.gradient_stream(stream), sum))) {
             return "the gradient of '" + of_.parameters[i].name + "'";
         }
     }

@@ -16,20 +16,14 @@ void check_step(int64_t step) {
     }
 }
 
-// Where it has memory.
-void zero_gradient(Stream& stream, const Parameter& parameter) {
-    if (parameter.grad != nullptr && parameter.grad->count() > 0 && parameter.grad->has_memory()) {
-        stream.zero(parameter.grad->data(), parameter.grad->bytes());
-    }
-}
-
 } // namespace
 
 StepTables::StepTables(const std::shared_ptr<Context>& context, ParamGroups& groups,
                        const Parameters& parameters, bool offload, uint64_t seed)
     : context_(context), groups_(groups), parameters_(parameters), seed_(seed),
       memory_(context->stream(), {}, {}),
-      streamed_(offload ? std::make_unique<StreamedWork>(context) : nullptr),
+      streamed_(offload ? std::make_unique<StreamedWork>(context, parameters.host_gradients())
+                        : nullptr),
       work_(offload ? static_cast<StepWork*>(streamed_.get()) : &on_device_) {}
 
 std::vector<int32_t> StepTables::enabled() const {
@@ -57,6 +51,9 @@ UpdateSegment StepTables::segment(int32_t parameter) const {
 }
 
 void StepTables::plan_arrays(Stream& stream, const Cohorts& cohorts) {
+    if (parameters_.host_gradients() != nullptr) {
+        parameters_.host_gradients()->follow_list(stream);
+    }
     std::vector<UpdateSegment> segments;
     std::vector<StreamedArrays> streamed;
     for (const int32_t i : enabled()) {
@@ -68,10 +65,11 @@ void StepTables::plan_arrays(Stream& stream, const Cohorts& cohorts) {
         segment.group = cohorts.of(i); // a row of the device's tables
         segments.push_back(segment);
         if (streamed_ != nullptr) {
-            streamed.push_back({parameters_.device_weight(i), parameters_.gradient(i), segment});
+            streamed.push_back({parameters_.device_weight(i), parameters_.gradient(i), segment, i,
+                                is_on_host(p.layout.stepped_grad().place)});
         }
     }
-    SegmentPlan arrays(stream, std::move(segments));
+    SegmentPlan arrays(parameters_.gradient_stream(stream), std::move(segments));
     stream.sync(); // the old ones are no longer in use
     if (streamed_ != nullptr) {
         streamed_->plan(std::move(streamed));
@@ -83,6 +81,15 @@ MemoryReport StepTables::held() const noexcept {
     MemoryReport report = parameters_.memory();
     report.add_staging(streamed_ != nullptr ? streamed_->staging_bytes() : 0);
     return report;
+}
+
+OffloadTraffic StepTables::offload_traffic() const noexcept {
+    OffloadTraffic traffic = streamed_ != nullptr ? streamed_->traffic() : OffloadTraffic();
+    if (const HostLane* const lane = parameters_.lane().get(); lane != nullptr) {
+        traffic.to_host += lane->bytes_to_host();
+        traffic.to_device += lane->bytes_to_device();
+    }
+    return traffic;
 }
 
 void StepTables::log_memory() const noexcept {
@@ -186,6 +193,17 @@ void StepTables::propose(comm::Agreement& agreement) {
     agreement.must_equal("the parameters marked as unused", hash.value(), shown_.c_str());
 }
 
+// Where it has memory.
+void StepTables::zero_gradient(Stream& stream, int32_t parameter) const {
+    const Tensor* const grad = parameters_[parameter].grad.get();
+    if (grad != nullptr && grad->count() > 0 && grad->has_memory()) {
+        stream.zero(grad->data(), grad->bytes());
+    }
+    if (parameters_.host_gradients() != nullptr) {
+        parameters_.host_gradients()->set_zero(parameter);
+    }
+}
+
 void StepTables::mark_unused(Stream& stream, std::span<const int32_t> parameters) {
     refuse_open();
     check(stream.queue().refuse_capture(
@@ -199,15 +217,15 @@ void StepTables::mark_unused(Stream& stream, std::span<const int32_t> parameters
     std::sort(unused.begin(), unused.end());
     unused.erase(std::unique(unused.begin(), unused.end()), unused.end());
     for (const int32_t i : parameters) {
-        zero_gradient(stream, parameters_[i]);
+        zero_gradient(stream, i);
     }
     unused_ = std::move(unused);
 }
 
 void StepTables::zero_grad(Stream& stream) {
     refuse_open();
-    for (const Parameter& parameter : parameters_) {
-        zero_gradient(stream, parameter);
+    for (int32_t i = 0; i < parameters_.count(); ++i) {
+        zero_gradient(stream, i);
     }
     unused_.clear();
 }

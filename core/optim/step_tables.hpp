@@ -49,9 +49,7 @@ class StepTables final : public StepParticipant {
     // Of everything that a step needs, but these tables.
     [[nodiscard]] MemoryReport held() const noexcept;
     // Of steps so far; zeros where states are the device's.
-    [[nodiscard]] OffloadTraffic offload_traffic() const noexcept {
-        return streamed_ != nullptr ? streamed_->traffic() : OffloadTraffic();
-    }
+    [[nodiscard]] OffloadTraffic offload_traffic() const noexcept;
 
     [[nodiscard]] numerics::OptimizerState read_state(Stream& stream) const; // waits
     void set_step(Stream& stream, int64_t step); // t of all parameters too; waits
@@ -76,6 +74,7 @@ class StepTables final : public StepParticipant {
     [[nodiscard]] Cohorts::Counts counts_of(const Cohorts& cohorts,
                                             const std::vector<int64_t>& steps) const;
     void plan(Stream& stream);
+    void zero_gradient(Stream& stream, int32_t parameter) const;
     void plan_arrays(Stream& stream, const Cohorts& cohorts);
     void log_memory() const noexcept;
 

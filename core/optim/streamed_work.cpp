@@ -17,35 +17,15 @@ std::size_t bytes_of_elements(const ArrayRef& array) {
 }
 
 StagedArray staged(const StreamedArrays& a) {
-    return {bytes_of_elements(a.grad), bytes_of_elements(a.param),
-            a.grad.scale_inv != nullptr || a.param.scale_inv != nullptr};
+    return {a.has_host_grad ? 0 : bytes_of_elements(a.grad), bytes_of_elements(a.param),
+            (!a.has_host_grad && a.grad.scale_inv != nullptr) || a.param.scale_inv != nullptr};
 }
 
 } // namespace
 
-StreamedWork::Pinned::Pinned(const Context& context, std::size_t bytes)
-    : buffer_(context.host_stream().shared_device(), bytes) {
-    if (bytes > 0) {
-        Followed::await_all(context.stream().device()); // to pin may wait for all its work
-        check(context.stream().device().pin(buffer_.data(), bytes));
-        device_ = context.stream().shared_device();
-    }
-}
-
-StreamedWork::Pinned::~Pinned() {
-    if (device_ != nullptr) {
-        Followed::await_all(*device_);
-        device_->unpin(buffer_.data(), buffer_.bytes());
-    }
-}
-
-void StreamedWork::Pinned::swap(Pinned& other) noexcept {
-    std::swap(device_, other.device_);
-    std::swap(buffer_, other.buffer_);
-}
-
-StreamedWork::StreamedWork(const std::shared_ptr<Context>& context)
-    : context_(context), streams_{context->open_stream(nullptr), context->open_stream(nullptr)} {}
+StreamedWork::StreamedWork(const std::shared_ptr<Context>& context, HostGradients* gradients)
+    : context_(context), gradients_(gradients), streams_{context->open_stream(nullptr),
+                                                         context->open_stream(nullptr)} {}
 
 // A step that has failed leaves copies under way.
 StreamedWork::~StreamedWork() {
@@ -75,15 +55,18 @@ void StreamedWork::Plan::place(const Context& context) {
     }
     Staging cut = make_staging(staged_arrays);
     for (std::size_t side = 0; side < 2; ++side) {
-        staging[side] = Pinned(context, cut.bytes[side]);
+        staging[side] = PinnedBuffer(context.host_stream(), context.stream(), cut.bytes[side]);
     }
     for (std::vector<std::size_t>& members : cut.buckets) {
         unsigned char* next = staging[buckets.size() % 2].data();
         std::vector<UpdateSegment> segments;
         for (const std::size_t i : members) {
             StreamedArrays& a = arrays[i];
-            a.segment.grad.data = next;
-            if (a.grad.scale_inv != nullptr) {
+            a.staged = next;
+            if (!a.has_host_grad) {
+                a.segment.grad.data = next;
+            }
+            if (!a.has_host_grad && a.grad.scale_inv != nullptr) {
                 a.segment.grad.scale_inv =
                     reinterpret_cast<float*>(next + staged_arrays[i].scales_at());
             }
@@ -100,7 +83,7 @@ void StreamedWork::fetch(std::size_t bucket, bool zero_grad) {
     const Stream& stream = *streams_[bucket % 2];
     for (const std::size_t i : plan_.buckets[bucket].members) {
         const StreamedArrays& a = plan_.arrays[i];
-        if (a.grad.count() == 0) {
+        if (a.grad.count() == 0 || a.has_host_grad) {
             continue;
         }
         const auto copy = [&](void* to, const void* from, std::size_t bytes) {
@@ -120,11 +103,19 @@ void StreamedWork::fetch(std::size_t bucket, bool zero_grad) {
 // Of a step that is skipped, from which no gradient leaves.
 void StreamedWork::zero_gradients(Stream& stream) const {
     for (const StreamedArrays& a : plan_.arrays) {
-        if (a.grad.count() > 0) {
+        if (a.grad.count() > 0 && !a.has_host_grad) {
             stream.zero(a.grad.data, bytes_of_elements(a.grad));
         }
     }
     stream.sync();
+}
+
+void StreamedWork::forget_host_gradients() noexcept {
+    for (const StreamedArrays& a : plan_.arrays) {
+        if (gradients_ != nullptr) {
+            gradients_->set_zero(a.parameter);
+        }
+    }
 }
 
 // From staging memory, whose gradients have done their work, so that the host goes on with the next bucket.
@@ -139,11 +130,10 @@ void StreamedWork::send(std::size_t bucket) {
     };
     for (const std::size_t i : plan_.buckets[bucket].members) {
         const StreamedArrays& a = plan_.arrays[i];
-        auto* const staged = static_cast<unsigned char*>(a.segment.grad.data);
-        copy(a.segment.param.data, a.param.data, staged, bytes_of_elements(a.param));
+        copy(a.segment.param.data, a.param.data, a.staged, bytes_of_elements(a.param));
         if (a.param.scale_inv != nullptr) {
-            copy(a.segment.param.scale_inv, a.param.scale_inv,
-                 staged + optim::staged(a).scales_at(), sizeof(float));
+            copy(a.segment.param.scale_inv, a.param.scale_inv, a.staged + staged(a).scales_at(),
+                 sizeof(float));
         }
     }
 }
@@ -174,6 +164,7 @@ void StreamedWork::apply(Stream& stream, const StepMemory& memory, const StepOpt
     if (prepared_.state.skip != 0) {
         if (options.zero_grad) {
             zero_gradients(stream);
+            forget_host_gradients();
         }
         return;
     }
@@ -194,6 +185,9 @@ void StreamedWork::apply(Stream& stream, const StepMemory& memory, const StepOpt
     }
     for (std::size_t side = 0; side < streams_.size(); ++side) {
         wait_for_copies(side);
+    }
+    if (options.zero_grad) {
+        forget_host_gradients();
     }
     ++traffic_.steps;
     traffic_.step_time += Clock::now() - begin;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// StreamedWork: the step of weights on a device whose states, and a copy of the weights, are on the host. Gradients come to
-// the host in buckets, each while the host steps the one before it; weights go back likewise. The host's kernels are bit-equal
+// StreamedWork: the step of weights on a device whose states, and a copy of the weights, are on the host. Gradients are there, or
+// come in buckets, each while the host steps the one before it; weights go back likewise. The host's kernels are bit-equal
 // to the device's, so the results are those of a step on the device.
 #pragma once
 
@@ -10,15 +10,21 @@
 #include <vector>
 
 #include "context/context.hpp"
+#include "optim/host_gradients.hpp"
 #include "optim/step.hpp"
+#include "runtime/host_lane.hpp"
 
 namespace mp::optim {
 
 // The elements of a parameter that are stepped, as a step over arrays of the device would have them.
 struct StreamedArrays {
     ArrayRef param; // on the device
-    ArrayRef grad;
-    UpdateSegment segment; // on the host, but for the gradient, whose place there is chosen here
+    ArrayRef grad;  // there, or on the host, where nothing of it comes
+    UpdateSegment
+        segment; // on the host, but for a gradient of the device, whose place there is chosen here
+    int32_t parameter = 0;
+    bool has_host_grad = false;
+    unsigned char* staged = nullptr; // chosen here, too
 };
 
 // What was moved, and how long it took.
@@ -32,7 +38,8 @@ struct OffloadTraffic {
 
 class StreamedWork final : public StepWork {
   public:
-    explicit StreamedWork(const std::shared_ptr<Context>& context);
+    // `gradients`: or null; outlives this.
+    StreamedWork(const std::shared_ptr<Context>& context, HostGradients* gradients);
     ~StreamedWork() override;
 
     // What the next steps are of. Waits. Where it throws nothing has changed.
@@ -46,28 +53,6 @@ class StreamedWork final : public StepWork {
     void apply(Stream& stream, const StepMemory& memory, const StepOptions& options) override;
 
   private:
-    // Host memory that the device can reach by itself, where it knows how.
-    class Pinned {
-      public:
-        Pinned() = default;
-        Pinned(const Context& context, std::size_t bytes);
-        ~Pinned();
-        Pinned(Pinned&& other) noexcept { swap(other); }
-        Pinned& operator=(Pinned&& other) noexcept {
-            swap(other);
-            return *this;
-        }
-        Pinned(const Pinned&) = delete;
-        Pinned& operator=(const Pinned&) = delete;
-        [[nodiscard]] unsigned char* data() const noexcept { return buffer_.as<unsigned char>(); }
-        [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.bytes(); }
-
-      private:
-        void swap(Pinned& other) noexcept;
-
-        std::shared_ptr<Device> device_; // null: nothing to unpin
-        Buffer buffer_;
-    };
     // Arrays that travel together; even buckets have the first queue and staging memory, odd ones the second.
     struct Bucket {
         std::vector<std::size_t> members;
@@ -76,7 +61,7 @@ class StreamedWork final : public StepWork {
         const Candidate* chosen = nullptr;
     };
     struct Plan {
-        std::array<Pinned, 2> staging;
+        std::array<PinnedBuffer, 2> staging;
         std::vector<StreamedArrays> arrays;
         std::vector<Bucket> buckets;
 
@@ -85,10 +70,12 @@ class StreamedWork final : public StepWork {
 
     void fetch(std::size_t bucket, bool zero_grad);
     void zero_gradients(Stream& stream) const;
+    void forget_host_gradients() noexcept;
     void send(std::size_t bucket);
     void wait_for_copies(std::size_t side);
 
     std::shared_ptr<Context> context_;
+    HostGradients* gradients_; // or null
     std::array<std::shared_ptr<Stream>, 2> streams_;
     Plan plan_;
     PreparedStep prepared_; // of the step that is being applied

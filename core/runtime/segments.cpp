@@ -72,21 +72,42 @@ SegmentTable SegmentPlan::table() const noexcept {
     return table;
 }
 
+PlacedSums SegmentPlan::sums_here() const noexcept {
+    return {nullptr, chunk_sums(), nullptr, chunk_count_, chunk_count_};
+}
+
+// Of a plan of the host's.
+PlacedSums SegmentPlan::from_host(Stream& stream, Stream& host) const {
+    PlacedSums sums = sums_here();
+    host.sync();
+    const auto bytes = static_cast<std::size_t>(chunk_count_) * sizeof(double);
+    sums.memory = std::make_unique<Scratch>(stream, bytes);
+    sums.sums = static_cast<double*>(sums.memory->data());
+    if (bytes > 0) {
+        stream.copy(sums.sums, chunk_sums(), bytes, CopyKind::host_to_device);
+    }
+    return sums;
+}
+
 void SegmentPlan::grad_stats(Stream& stream, numerics::OptimizerState* state,
-                             ChunkSumExchange* exchange) const {
+                             ChunkSumExchange* exchange, Stream* host) const {
     GradStatsDesc op{};
     op.kind = OpKind::grad_stats;
     op.table = table();
     op.chunk_sums = chunk_sums();
     op.state = state;
-    if (exchange == nullptr) {
+    if (exchange == nullptr && host == nullptr) {
         run_op(stream, op);
         return;
     }
     op.stage = StatsStage::chunks;
-    run_op(stream, op);
-    const PlacedSums all =
-        exchange->sums(stream, {nullptr, op.chunk_sums, nullptr, chunk_count_, chunk_count_});
+    run_op(host != nullptr ? *host : stream, op);
+    const PlacedSums own = host != nullptr ? from_host(stream, *host) : sums_here();
+    PlacedSums others;
+    if (exchange != nullptr) {
+        others = exchange->sums(stream, own);
+    }
+    const PlacedSums& all = exchange != nullptr ? others : own;
     op.stage = StatsStage::tree;
     op.chunk_sums = all.sums;
     op.places = all.places;

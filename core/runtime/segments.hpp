@@ -48,11 +48,15 @@ class SegmentPlan {
     // Scratch of a step, one a segment; null where no segment has scaled states.
     [[nodiscard]] UpdateScaling* scaling() const noexcept { return scaling_.as<UpdateScaling>(); }
 
-    // Sum of squares of all gradients into state->sum_squares.
+    // Sum of squares of all gradients into state->sum_squares. `host`: null, or the stream of a plan of the host's, whose
+    // gradients are there, while the state is on the device of `stream`.
     void grad_stats(Stream& stream, numerics::OptimizerState* state,
-                    ChunkSumExchange* exchange = nullptr) const;
+                    ChunkSumExchange* exchange = nullptr, Stream* host = nullptr) const;
 
   private:
+    [[nodiscard]] PlacedSums sums_here() const noexcept;
+    [[nodiscard]] PlacedSums from_host(Stream& stream, Stream& host) const;
+
     std::vector<UpdateSegment> host_segments_;
     int64_t chunk_count_ = 0;
     Buffer segments_;

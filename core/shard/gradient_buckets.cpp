@@ -76,8 +76,10 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
         total += bytes_of(sums, own_count(bucket));
         reset(bucket, of_plan);
     }
-    sums_ = stream.allocate(static_cast<std::size_t>(total));
-    zero(stream, sums_.data(), static_cast<int64_t>(sums_.bytes()));
+    sums_ = SumsMemory(stream, form_.lane, static_cast<std::size_t>(total));
+    if (form_.lane != nullptr) {
+        scales_.keep_on_host(*form_.lane);
+    }
 }
 
 // By the rank that is sent to, and inside its slices by the node that it goes on to. Without nodes, ranks beyond the plan's
@@ -261,7 +263,7 @@ int64_t GradientBuckets::own_count(const Bucket& bucket) const {
 }
 
 TensorRef GradientBuckets::own_sums(const Bucket& bucket) const {
-    return {sums_.as<char>() + bucket.first_sum, own_count(bucket), sum_dtype(bucket.wire)};
+    return {sums_.data() + bucket.first_sum, own_count(bucket), sum_dtype(bucket.wire)};
 }
 
 void GradientBuckets::send(Stream& stream, int32_t index) {
@@ -271,7 +273,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     }
     Bucket& bucket = buckets_[static_cast<std::size_t>(index)];
     comm::ReduceDesc desc = desc_of(form_, bucket.wire);
-    desc.written_first = static_cast<int64_t>(sums_.bytes()); // they are read when all are there
+    desc.written_first = sums_.device_bytes(); // they are read when all are there
     InFlightBucket::Load load;
     load.bucket = index;
     load.staged = staging_dtype(bucket.wire);
@@ -298,6 +300,7 @@ void GradientBuckets::send(Stream& stream, int32_t index) {
     }
     bucket.contributions.clear();
     load.sums = own_sums(bucket);
+    load.lane = form_.lane;
     load.adds =
         is_under_way(index); // buckets end in their order, so this sum comes after the other
     load.begins_in_order = comm::traits(form_.order).is_fixed || scales_.exist();
@@ -360,6 +363,10 @@ void GradientBuckets::finish(Stream& stream) {
         send(stream, index);
     }
     land(stream);
+    if (form_.lane != nullptr) {
+        scales_.leave(stream, *form_.lane);
+        form_.lane->wait(stream);
+    }
 }
 
 void GradientBuckets::land(Stream& stream) {
@@ -388,10 +395,13 @@ bool GradientBuckets::is_idle() const {
 ArrayRef GradientBuckets::sum_of(int32_t parameter) const {
     const auto i = static_cast<std::size_t>(parameter);
     const int64_t count = plan_.slice_on(parameter, shard()).count;
-    const TensorRef sums = {count == 0 ? nullptr : sums_.as<char>() + sum_offsets_[i], count,
+    const TensorRef sums = {count == 0 ? nullptr : sums_.data() + sum_offsets_[i], count,
                             sum_dtype(form_.wires[i])};
-    return scales_.shares(parameter) ? scaled_array(sums, scales_.scale(parameter))
-                                     : plain_array(sums);
+    if (!scales_.shares(parameter)) {
+        return plain_array(sums);
+    }
+    return scaled_array(sums, form_.lane != nullptr ? scales_.host_scale(parameter)
+                                                    : scales_.scale(parameter));
 }
 
 } // namespace mp::shard

@@ -18,6 +18,7 @@
 #include "shard/lent_memory.hpp"
 #include "shard/plan.hpp"
 #include "shard/shared_scales.hpp"
+#include "shard/sums_memory.hpp"
 #include "tensor/slice.hpp"
 
 namespace mp::shard {
@@ -37,6 +38,8 @@ struct GradientForm {
     Stream* between = nullptr;
     // Where gradients have memory, in which the caller's is: owned by whoever has the buckets.
     LentMemory* lent = nullptr;
+    // Not null: this rank's sums are in host memory, and each bucket's come there by it while the next one is reduced.
+    HostLane* lane = nullptr;
     bool drops_gradients = false;  // gradients have memory only until they are on their way
     bool zeroes_gradients = false; // they are zero once they are on their way
 };
@@ -49,6 +52,13 @@ class GradientBuckets {
     GradientBuckets(Stream& stream, comm::Communicator& comm, const ShardPlan& plan,
                     const GradientForm& form, std::vector<std::shared_ptr<Tensor>> gradients,
                     comm::MessageCounts& messages);
+    GradientBuckets(const GradientBuckets&) = delete;
+    GradientBuckets& operator=(const GradientBuckets&) = delete;
+    ~GradientBuckets() {
+        if (form_.lane != nullptr) {
+            form_.lane->finish();
+        }
+    }
 
     // A gradient's memory is there, of zeros where it was not.
     void acquire(Stream& stream, int32_t parameter);
@@ -66,13 +76,13 @@ class GradientBuckets {
     // The sums have been used. After a failure: what is under way is given up, and nobody reads the gradients any more.
     void start_over() noexcept;
 
-    // The sum of this rank's slice of a parameter; after finish().
+    // The sum of this rank's slice of a parameter, and its scale, on the host where there is a lane; after finish().
     [[nodiscard]] ArrayRef sum_of(int32_t parameter) const;
     // Gradients are means over each contribution; their sum is divided by so many.
     [[nodiscard]] int32_t contributions() const noexcept;
-    [[nodiscard]] int64_t bytes() const noexcept {
-        return static_cast<int64_t>(sums_.bytes()) + scales_.bytes();
-    }
+    // On the device, and on the host.
+    [[nodiscard]] int64_t bytes() const noexcept { return sums_.device_bytes() + scales_.bytes(); }
+    [[nodiscard]] int64_t host_bytes() const noexcept { return sums_.host_bytes(); }
     [[nodiscard]] SharedScales& scales() noexcept { return scales_; }
     // No gradient is on its way, summed, or said to be ready: as after a step.
     [[nodiscard]] bool is_idle() const;
@@ -114,7 +124,7 @@ class GradientBuckets {
     std::vector<Bucket> buckets_;
     std::vector<int64_t>
         sum_offsets_; // by parameter, in bytes of sums_; -1: this rank has none of it
-    Buffer sums_;
+    SumsMemory sums_;
     SharedScales scales_;
     std::deque<InFlightBucket> in_flight_; // in the order in which they left
     comm::MessageCounts& messages_;

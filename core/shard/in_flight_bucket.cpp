@@ -8,7 +8,13 @@ namespace mp::shard {
 
 InFlightBucket::InFlightBucket(Stream& stream, comm::Communicator& comm,
                                const comm::ReduceDesc& desc, Load load)
-    : comm_(comm), desc_(desc), load_(std::move(load)), result_(load_.sums) {
+    : comm_(comm), desc_(desc), load_(std::move(load)), sums_(load_.sums) {
+    if (load_.lane != nullptr) {
+        on_device_ =
+            stream.allocate_ordered(static_cast<std::size_t>(bytes_of(sums_.dtype, sums_.count)));
+        sums_.data = on_device_.data();
+    }
+    result_ = sums_;
     if (load_.adds || load_.shared != nullptr) {
         fresh_ = std::make_unique<Scratch>(
             stream, static_cast<std::size_t>(bytes_of(DType::fp32, result_.count)));
@@ -147,19 +153,45 @@ void InFlightBucket::begin_nodes(Stream& stream) {
     scatter_->begin(desc, {&own, 1}, *load_.node_counts, result_);
 }
 
+// To those of what left before in this step, which had not been waited for when this one left.
+void InFlightBucket::add(Stream& stream) {
+    const std::vector<SumPart> parts = {
+        {sums_.data, nullptr, DType::fp32, 0},
+        {fresh_->data(), nullptr, DType::fp32, 1},
+    };
+    SumPartsDesc op{};
+    op.count = sums_.count;
+    op.destination = sums_;
+    comm::sum_parts(stream, parts, op);
+    comm::sync_unordered(stream, comm_);
+}
+
+// The device adds also where sums are the host's: by one kernel, and without a wait.
+void InFlightBucket::fetch_sums(Stream& stream) {
+    load_.lane->follow(stream);
+    load_.lane->to_device(stream, sums_.data, load_.sums.data, on_device_.bytes());
+    load_.lane->lead(stream);
+}
+
+// The next bucket is reduced meanwhile.
+void InFlightBucket::leave(Stream& stream) {
+    load_.lane->follow(stream);
+    load_.lane->to_host(stream, load_.sums.data, sums_.data, on_device_.bytes());
+    on_device_.release_on(load_.lane->stream().queue());
+}
+
 void InFlightBucket::finish(Stream& stream) {
+    const bool leaves = load_.lane != nullptr && sums_.count > 0;
+    if (leaves && load_.adds) {
+        fetch_sums(stream);
+    }
     if (load_.shared != nullptr) {
-        load_.shared->store(stream, result_, load_.sums, load_.adds);
-    } else if (fresh_ != nullptr && load_.sums.count > 0) {
-        const std::vector<SumPart> parts = {
-            {load_.sums.data, nullptr, DType::fp32, 0},
-            {fresh_->data(), nullptr, DType::fp32, 1},
-        };
-        SumPartsDesc op{};
-        op.count = load_.sums.count;
-        op.destination = load_.sums;
-        comm::sum_parts(stream, parts, op);
-        comm::sync_unordered(stream, comm_);
+        load_.shared->store(stream, result_, sums_, load_.adds);
+    } else if (fresh_ != nullptr && sums_.count > 0) {
+        add(stream);
+    }
+    if (leaves) {
+        leave(stream);
     }
     phase_ = Phase::done;
 }

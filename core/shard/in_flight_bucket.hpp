@@ -11,6 +11,7 @@
 
 #include "comm/lent_sum.hpp"
 #include "comm/reduce.hpp"
+#include "runtime/host_lane.hpp"
 #include "shard/shared_bucket.hpp"
 
 namespace mp::shard {
@@ -28,8 +29,9 @@ class InFlightBucket {
         std::vector<comm::LentPiece> pieces;
         std::unique_ptr<SharedBucket> shared; // has them where ranks share scales; else null
         const std::vector<int64_t>* counts = nullptr; // elements, by rank
-        TensorRef sums;    // of this rank's shard: fp32, or codes under shared scales
-        bool adds = false; // to what the sums hold
+        TensorRef sums;           // of this rank's shard: fp32, or codes under shared scales
+        bool adds = false;        // to what the sums hold
+        HostLane* lane = nullptr; // not null: sums are in host memory, where they come by it
         // The first message too: there are several, as order exact has, and shared scales.
         bool begins_in_order = false;
         // A second level at most. Replicas add the sums and all get them; nodes add what was summed for them, in the
@@ -64,10 +66,15 @@ class InFlightBucket {
     void begin_replicas(Stream& stream);
     void begin_nodes(Stream& stream);
     void finish(Stream& stream);
+    void add(Stream& stream);
+    void fetch_sums(Stream& stream);
+    void leave(Stream& stream);
 
     comm::Communicator& comm_;
     comm::ReduceDesc desc_;
     Load load_;
+    Buffer on_device_;               // the sums until they have left for the host
+    TensorRef sums_;                 // there, or where they stay
     TensorRef result_;               // the sums, or fresh_
     std::unique_ptr<Scratch> fresh_; // fp32 sums that are added to earlier ones, or become codes
     std::unique_ptr<Scratch> wide_;  // this node's sums for all nodes

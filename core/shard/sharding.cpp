@@ -45,10 +45,7 @@ bool agree(Stream& stream, const ShardGroups& groups, const ShardPlan& plan,
 
 std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOptions& options,
                                               const ShardGroups& groups, ShardCut& cut,
-                                              bool zeroes_gradients, Stream* between,
-                                              comm::MessageCounts& messages) {
-    GradientForm form;
-    form.between = between;
+                                              GradientForm form, comm::MessageCounts& messages) {
     form.lent = &cut.lent;
     for (const ShardedTensor& tensor : cut.tensors) {
         form.wires.push_back(tensor.wire);
@@ -56,7 +53,6 @@ std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOpti
     form.order = options.order;
     form.slots = options.slots;
     form.drops_gradients = options.stage >= 2;
-    form.zeroes_gradients = zeroes_gradients;
     // Every rank sends each of its contributions to their owner, or to all replicas of it.
     comm::Communicator* first = groups.auxiliary() != nullptr ? groups.auxiliary() : &groups.all();
     if (groups_add_first(options, groups.all().size(), cut.shares_scales())) {
@@ -75,8 +71,9 @@ std::unique_ptr<GradientBuckets> make_buckets(Stream& stream, const ShardingOpti
 
 Sharding::Sharding(const std::shared_ptr<Context>& context, Stream& stream,
                    const ShardingOptions& options, bool zeroes_gradients,
-                   std::vector<ShardedTensor> tensors, const Definition& definition)
-    : options_(options), zeroes_gradients_(zeroes_gradients),
+                   std::shared_ptr<HostLane> lane, std::vector<ShardedTensor> tensors,
+                   const Definition& definition)
+    : options_(options), zeroes_gradients_(zeroes_gradients), lane_(std::move(lane)),
       groups_(options.comm, options.shard_ranks, options.node_ranks,
               comm::traits(options.order).is_fixed || comm::is_shared(options.wire)),
       progress_(groups_), cut_(make_plan(std::move(tensors))) {
@@ -106,8 +103,11 @@ void Sharding::fill(const std::shared_ptr<Context>& context, Stream& stream, Sha
                     const ShardCut* before) const {
     cut.keep_lent(options_.stage);
     cut.make_sums(groups_.shards());
-    cut.buckets = make_buckets(stream, options_, groups_, cut, zeroes_gradients_, between_,
-                               progress_.messages());
+    GradientForm form;
+    form.between = between_;
+    form.lane = lane_.get();
+    form.zeroes_gradients = zeroes_gradients_;
+    cut.buckets = make_buckets(stream, options_, groups_, cut, form, progress_.messages());
     cut.weights = std::make_unique<ShardedWeights>(
         context, stream, options_.stage, groups_.shards(), cut.plan, cut.tensors, cut.lent,
         progress_.messages(), between_, before != nullptr ? before->weights.get() : nullptr);
@@ -331,7 +331,7 @@ void Sharding::decline_sums() const {
 }
 
 int64_t Sharding::gradient_bytes() const noexcept {
-    int64_t total = cut_->buckets->bytes();
+    int64_t total = cut_->buckets->bytes() + cut_->buckets->host_bytes();
     for (const std::shared_ptr<Tensor>& sums : cut_->full_sums) {
         total += sums != nullptr ? static_cast<int64_t>(sums->bytes()) : 0;
     }

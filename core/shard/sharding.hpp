@@ -64,8 +64,9 @@ struct Definition {
 class Sharding {
   public:
     // Collective. Throws rank_mismatch, with the name of what differs, where ranks have other definitions.
+    // `lane`: or null, as GradientForm's.
     Sharding(const std::shared_ptr<Context>& context, Stream& stream,
-             const ShardingOptions& options, bool zeroes_gradients,
+             const ShardingOptions& options, bool zeroes_gradients, std::shared_ptr<HostLane> lane,
              std::vector<ShardedTensor> tensors, const Definition& definition);
     Sharding(const Sharding&) = delete;
     Sharding& operator=(const Sharding&) = delete;
@@ -78,7 +79,7 @@ class Sharding {
 
     // Which elements this rank has, and their weights.
     [[nodiscard]] ShardedWeights& weights() const noexcept { return *cut_->weights; }
-    // The sum of the gradients of those elements.
+    // The sum of the gradients of those elements, on the host where there is a lane.
     [[nodiscard]] ArrayRef gradient_of(int32_t parameter) const;
     // Of gradients that ranks reduce as codes under shared scales.
     [[nodiscard]] SharedScales& grad_scales() const noexcept { return cut_->buckets->scales(); }
@@ -136,8 +137,11 @@ class Sharding {
     void wait_gather(Stream& stream, std::span<const int32_t> parameters);
     void release(Stream& stream, std::span<const int32_t> parameters);
 
-    // Bytes of this rank's gradient sums, beside the tensors.
+    // Bytes of this rank's gradient sums, beside the tensors; of them the host's.
     [[nodiscard]] int64_t gradient_bytes() const noexcept;
+    [[nodiscard]] int64_t host_gradient_bytes() const noexcept {
+        return cut_->buckets->host_bytes();
+    }
     // What moves on between calls.
     [[nodiscard]] ShardProgress& progress() const noexcept { return progress_; }
 
@@ -154,6 +158,7 @@ class Sharding {
 
     ShardingOptions options_;
     bool zeroes_gradients_;
+    std::shared_ptr<HostLane> lane_; // or null
     ShardGroups groups_;
     mutable ShardProgress progress_;    // before what keeps scratch memory of its stream
     Stream* between_ = nullptr;         // as GradientForm's; progress_ has it

@@ -64,6 +64,15 @@ void SharedScales::set_clipped(Stream& stream, const ShardSlice& slice, const in
                 sizeof(uint32_t), CopyKind::device_to_device);
 }
 
+void SharedScales::keep_on_host(const HostLane& lane) { on_host_ = lane.make(scales_.bytes()); }
+
+void SharedScales::leave(Stream& stream, HostLane& lane) {
+    if (exist()) {
+        lane.follow(stream);
+        lane.to_host(stream, on_host_.data(), scales_.data(), scales_.bytes());
+    }
+}
+
 void SharedScales::propose(comm::Agreement& agreement) {
     if (exist()) {
         first_word_ = agreement.add_maxima_of_device(

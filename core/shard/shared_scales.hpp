@@ -11,6 +11,7 @@
 #include "comm/agreement.hpp"
 #include "numerics/fp8_reduce.hpp"
 #include "runtime/buffer.hpp"
+#include "runtime/host_lane.hpp"
 #include "runtime/stream.hpp"
 #include "shard/plan.hpp"
 
@@ -38,6 +39,12 @@ class SharedScales {
     void set_sum(Stream& stream, int32_t parameter, const float* scale_inv, const float* amax);
     // So many elements of this slice, of this rank's, did not fit; the lower half of a count.
     void set_clipped(Stream& stream, const ShardSlice& slice, const int64_t* clipped);
+    // Where the host steps it reads them there: leave() sends them by the lane, which keep_on_host() has named.
+    void keep_on_host(const HostLane& lane);
+    void leave(Stream& stream, HostLane& lane);
+    [[nodiscard]] float* host_scale(int32_t parameter) const noexcept {
+        return reinterpret_cast<float*>(on_host_.data()) + parameter;
+    }
 
     // In the step's agreement: how many elements of each slice were clipped. Afterwards every rank has the same new mu.
     void propose(comm::Agreement& agreement);
@@ -70,6 +77,7 @@ class SharedScales {
     float first_mu_ = 1.0F;
     std::vector<State> states_;  // by parameter
     Buffer scales_;              // by parameter
+    PinnedBuffer on_host_;       // the same, where the host steps
     Buffer words_;               // what the agreement carries
     bool has_words_ = false;     // of this step
     std::size_t first_word_ = 0; // in the agreement

@@ -159,7 +159,8 @@ class Model {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.seed = 5;
         desc.max_grad_norm = 1.0;
-        desc.flags = c_[kOffload] != 0 ? MP_OPTIMIZER_OFFLOAD : 0;
+        desc.flags = (c_[kOffload] != kOnTheDevice ? MP_OPTIMIZER_OFFLOAD : 0U) |
+                     (c_[kOffload] == kGradientsToo ? MP_OPTIMIZER_OFFLOAD_GRADS : 0U);
         mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
         sharding.flags |= c_[kProgress] != 0 ? MP_SHARDING_NO_PROGRESS_THREAD : 0;
         sharding.stage = c_[kStage] == 0 ? MP_SHARDING_STAGE_0 : c_[kStage];

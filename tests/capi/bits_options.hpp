@@ -44,10 +44,11 @@ enum Option : std::size_t {
     kOptionCount
 };
 
-// Values of kTransport, kGroups, kFrozen and kInputs, by their place in the table below.
+// Values of kTransport, kGroups, kFrozen, kInputs and kOffload, by their place in the table below.
 enum Transport { kNone, kSelf, kThreadRanks, kCallbacks };
 enum Groups { kOneCopy, kTwoCopies, kManyCopies, kNodes };
 enum Frozen { kNotFrozen, kFrozenAlways, kFrozenAtFirst, kFrozenLater, kFrozenInCodes };
+enum Offload { kOnTheDevice, kStatesOffloaded, kGradientsToo };
 enum Inputs { kInTheLayer, kSaved, kRecomputed, kLent };
 // Of kFrozen from kFrozenInCodes on.
 struct FrozenCodes {
@@ -86,7 +87,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"saved in stage", {"0", "1", "2", "3"}},
         {"saved", {"at once", "in the background"}},
         {"threads", {"1", "2"}},
-        {"states", {"on the device", "offloaded"}},
+        {"states", {"on the device", "offloaded", "offloaded, and gradients"}},
         {"inputs", {"in the layer", "saved", "recomputed", "in lent memory"}},
         {"micro-batches", {"one by one", "in flight together"}},
         {"workspace", {"the library's", "the caller's"}},

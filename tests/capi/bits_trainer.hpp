@@ -246,7 +246,8 @@ class Trainer : public Model {
     // One contribution of this rank is whole, or in the order of ranks all it has.
     void end_micro(const Micro& micro) {
         const bool is_slot = c_[kOrder] != MP_COMM_ORDER_RANK;
-        if (comm_ == nullptr || (!is_slot && micro.slot + 1 < end_slot_)) {
+        const bool leaves_alone = comm_ == nullptr && c_[kOffload] == kGradientsToo;
+        if (!leaves_alone && (comm_ == nullptr || (!is_slot && micro.slot + 1 < end_slot_))) {
             return;
         }
         for (int32_t p = kParamCount; p-- > first_trained() && c_[kReady] != 0;) {

@@ -152,9 +152,12 @@ TEST(ChangedParameters, HaveTheBitsOfOneRankOnUpToEight) {
 TEST(ChangedParameters, HaveTheBitsOfOneRankOffloaded) {
     for (const char* recipe : {"fp32", "bf16_pure_remainder"}) {
         const std::vector<Seen> alone = seen_by(nullptr, {recipe, 0});
-        expect_same(seen_by(nullptr, {recipe, 0, MP_SHARD_FLAT, MP_OPTIMIZER_OFFLOAD}), alone);
-        for (const int32_t stage : {0, 1, 2, 3}) {
-            expect_as_alone({recipe, stage, MP_SHARD_FLAT, MP_OPTIMIZER_OFFLOAD, 30000}, 3, alone);
+        constexpr uint32_t kAll = MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS;
+        for (const uint32_t flags : {MP_OPTIMIZER_OFFLOAD, kAll}) {
+            expect_same(seen_by(nullptr, {recipe, 0, MP_SHARD_FLAT, flags}), alone);
+            for (int32_t stage = flags == kAll ? 1 : 0; stage <= 3; ++stage) {
+                expect_as_alone({recipe, stage, MP_SHARD_FLAT, flags, 30000}, 3, alone);
+            }
         }
     }
 }

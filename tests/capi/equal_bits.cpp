@@ -23,11 +23,16 @@ namespace {
 
 // What an option says in vain becomes plain, and what does not go together does.
 Configuration made_valid(Configuration c) {
+    if (c[kTransport] != kNone && c[kStage] == 0 && c[kOffload] == kGradientsToo) {
+        c[kOffload] = kStatesOffloaded;
+    }
     if (c[kTransport] == kNone) {
+        const int32_t ready = c[kOffload] == kGradientsToo ? c[kReady] : 0;
         for (const Option option : {kRanks, kOrder, kWire, kGather, kGroups, kStage, kPlan,
                                     kBuckets, kReady, kProgress, kHash, kSavedStage}) {
             c[option] = 0;
         }
+        c[kReady] = ready;
         c[kSavedOn] = std::min(c[kSavedOn], 1);
     }
     if (c[kTransport] == kSelf) {

@@ -35,12 +35,12 @@ struct Layered {
     int32_t rank;
 
     Layered(const char* name, mp_comm* comm, int32_t own_rank, int32_t stage,
-            Counter* memory = nullptr)
+            Counter* memory = nullptr, uint32_t flags = 0)
         : context(make_counted_context(memory)), recipe(make_recipe(context, name)),
           rank(own_rank) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.max_grad_norm = 1.0;
-        desc.flags = MP_OPTIMIZER_ZERO_GRAD;
+        desc.flags = MP_OPTIMIZER_ZERO_GRAD | flags;
         mp_sharding_desc sharding = stage_desc(stage);
         sharding.bucket_elements = 10000;
         optimizer = make_optimizer_on(comm, context, recipe, &desc, &sharding);
@@ -148,6 +148,11 @@ TEST(LayerPasses, TheBitsAreThoseOfOneRank) {
         MP_OK(set_layers(alone.optimizer, kLayers, 1));
         alone.train(1);
         const std::vector<std::vector<unsigned char>> expected = alone.weights();
+        Layered offloaded(recipe, nullptr, 0, 0, nullptr,
+                          MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS);
+        MP_OK(set_layers(offloaded.optimizer, kLayers, 1));
+        offloaded.train(1);
+        EXPECT_TRUE(offloaded.weights() == expected) << recipe << ", gradients on the host";
         for (const int32_t ranks : {1, 2, 4}) { // a mean is exact
             for (int32_t stage = 0; stage <= 3; ++stage) {
                 for (const int32_t prefetch : {0, 1, 3}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer with its states on the host against the ordinary one: the same bits, in every recipe, through skipped
-// steps, clipping, groups that are off, and weights written from outside.
+// An optimizer with its states on the host, and with its gradients there, too, against the ordinary one: the same bits, in every
+// recipe, through skipped steps, clipping, groups that are off, and weights written from outside.
 #include <cmath>
 #include <limits>
 
@@ -26,6 +26,9 @@ const char* const kRecipes[] = {
 const char* const kStates[] = {
     "param",      "param_scale_inv",      "grad",         "exp_avg", "exp_avg_scale_inv",
     "exp_avg_sq", "exp_avg_sq_scale_inv", "compensation", "master",  "master_scale_inv"};
+
+constexpr uint32_t kAll = MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS;
+const uint32_t kPlaces[] = {MP_OPTIMIZER_OFFLOAD, kAll};
 
 struct Training {
     Context context;
@@ -84,6 +87,9 @@ struct Training {
     }
     Tensor state(int32_t i, const char* name) {
         mp_tensor* raw = nullptr;
+        if (std::string(name) == "grad") {
+            EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer, nullptr, i)));
+        }
         return mp_optimizer_get_state(optimizer, i, name, &raw) == MP_STATUS_OK ? Tensor(raw)
                                                                                 : Tensor();
     }
@@ -139,15 +145,18 @@ TEST(OptimizerOffload, TheSameBitsInEveryRecipe) {
         SCOPED_TRACE(recipe);
         Training ordinary(recipe, 0, kSizes, 3.0);
         Training offloaded(recipe, MP_OPTIMIZER_OFFLOAD, kSizes, 3.0);
-        expect_equal(ordinary, offloaded);
-        for (uint64_t seed = 1; seed <= 4; ++seed) {
-            for (Training* run : {&ordinary, &offloaded}) {
-                run->step(seed, seed == 3 ? std::numeric_limits<float>::infinity() : 1.0F);
+        Training with_grads(recipe, kAll, kSizes, 3.0);
+        for (uint64_t seed = 0; seed <= 4; ++seed) {
+            for (Training* run : {&ordinary, &offloaded, &with_grads}) {
+                if (seed > 0) {
+                    run->step(seed, seed == 3 ? std::numeric_limits<float>::infinity() : 1.0F);
+                }
             }
             expect_equal(ordinary, offloaded);
+            expect_equal(ordinary, with_grads);
         }
-        EXPECT_EQ(offloaded.stats().step, 3);
-        EXPECT_EQ(offloaded.stats().skipped_steps, 1);
+        EXPECT_EQ(with_grads.stats().step, 3);
+        EXPECT_EQ(with_grads.stats().skipped_steps, 1);
     }
 }
 
@@ -155,20 +164,25 @@ TEST(OptimizerOffload, TheSameBitsInEveryRecipe) {
 TEST(OptimizerOffload, ManyBuckets) {
     const std::vector<int64_t> sizes = {1, 6000000, 40000, 5300000, 4500000, 1000};
     Training ordinary(kRecipes[0], MP_OPTIMIZER_ZERO_GRAD, sizes);
-    Training offloaded(kRecipes[0], MP_OPTIMIZER_ZERO_GRAD | MP_OPTIMIZER_OFFLOAD, sizes);
     for (uint64_t seed = 1; seed <= 2; ++seed) {
         ordinary.step(seed);
-        offloaded.step(seed);
     }
-    expect_equal(ordinary, offloaded);
-    EXPECT_EQ(values_of(offloaded.context, offloaded.state(1, "grad")),
-              std::vector<float>(6000000, 0.0F));
+    for (const uint32_t place : kPlaces) {
+        Training offloaded(kRecipes[0], MP_OPTIMIZER_ZERO_GRAD | place, sizes);
+        for (uint64_t seed = 1; seed <= 2; ++seed) {
+            offloaded.step(seed);
+        }
+        expect_equal(ordinary, offloaded);
+        EXPECT_EQ(values_of(offloaded.context, offloaded.state(1, "grad")),
+                  std::vector<float>(6000000, 0.0F));
+    }
 }
 
 TEST(OptimizerOffload, GroupsThatAreOffAndParametersThatComeLate) {
     Training ordinary(kRecipes[2], 0, kSizes);
     Training offloaded(kRecipes[2], MP_OPTIMIZER_OFFLOAD, kSizes);
-    for (Training* run : {&ordinary, &offloaded}) {
+    Training with_grads(kRecipes[2], kAll, kSizes);
+    for (Training* run : {&ordinary, &offloaded, &with_grads}) {
         MP_OK(mp_optimizer_set_enabled(run->optimizer, 1, 0));
         run->step(1);
         MP_OK(mp_optimizer_set_enabled(run->optimizer, 1, 1));
@@ -179,6 +193,7 @@ TEST(OptimizerOffload, GroupsThatAreOffAndParametersThatComeLate) {
         run->step(3);
     }
     expect_equal(ordinary, offloaded);
+    expect_equal(ordinary, with_grads);
 }
 
 // The copy of the weights on the host follows what is written from outside, by the call.

@@ -8,6 +8,9 @@ using namespace mp_test;
 
 namespace {
 
+const uint32_t kPlaces[] = {MP_OPTIMIZER_OFFLOAD,
+                            MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS};
+
 mp_sharding_desc sharding_of(const Case& c, int32_t stage) {
     mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
     sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
@@ -33,9 +36,11 @@ TEST(PlanOffload, IsWhatALiveOptimizerHolds) {
         if (c.kinds[0].dtype != MP_DTYPE_NONE) {
             continue; // codes are for ranks
         }
-        const Live live(c.recipe, c.kinds, nullptr, {}, MP_OPTIMIZER_OFFLOAD);
-        MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
-        expect_planned(live, nullptr, 0, 1, c.recipe);
+        for (const uint32_t flags : kPlaces) {
+            const Live live(c.recipe, c.kinds, nullptr, {}, flags);
+            MP_OK(mp_optimizer_step(live.optimizer, nullptr, nullptr));
+            expect_planned(live, nullptr, 0, 1, c.recipe);
+        }
     }
 }
 
@@ -45,12 +50,18 @@ TEST(PlanOffload, IsWhatEveryRankHoldsInEveryStage) {
         for (int32_t stage = c.kinds[0].dtype != MP_DTYPE_NONE ? 1 : 0; stage <= 3; ++stage) {
             const mp_sharding_desc sharding = sharding_of(c, stage);
             run_ranks(kRanks, [&](mp_comm* comm, int32_t rank) {
-                const Live live(c.recipe, c.kinds, comm, sharding, MP_OPTIMIZER_OFFLOAD);
-                MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
-                train_step(live, stage);
-                expect_planned(live, &sharding, rank, kRanks,
-                               std::string(c.recipe) + ", kind " + std::to_string(c.kind) +
-                                   ", stage " + std::to_string(stage));
+                for (const uint32_t flags : kPlaces) {
+                    if (stage == 0 && flags != MP_OPTIMIZER_OFFLOAD) {
+                        continue;
+                    }
+                    const Live live(c.recipe, c.kinds, comm, sharding, flags);
+                    MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
+                    train_step(live, stage);
+                    expect_planned(live, &sharding, rank, kRanks,
+                                   std::string(c.recipe) + ", kind " + std::to_string(c.kind) +
+                                       ", stage " + std::to_string(stage) + ", flags " +
+                                       std::to_string(flags));
+                }
             });
         }
     }

@@ -47,11 +47,15 @@ void write_grads(mp_context* context, mp_optimizer* optimizer, int32_t step) {
         if (step == 3) {
             values.back() = INFINITY;
         }
+        MP_OK(mp_optimizer_acquire_grad(optimizer, nullptr, i));
         const Tensor grad = state_of(optimizer, i, "grad");
         mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
         MP_OK(mp_tensor_get_desc(grad, &desc));
         const Tensor rounded = make_tensor(context, desc.dtype, {kSizes[i]}, values);
         MP_OK(mp_tensor_copy(rounded, nullptr, grad));
+        if (i % 2 == 0) { // the step takes the others
+            MP_OK(mp_optimizer_grad_ready(optimizer, nullptr, i));
+        }
     }
 }
 
@@ -119,6 +123,7 @@ std::vector<unsigned char> train(mp_context* context, const char* recipe_name, u
     keep(&stats, sizeof stats);
     keep(&scale, sizeof scale);
     for (int32_t i = 0; i < kParams; ++i) {
+        EXPECT_TRUE(succeeded(mp_optimizer_acquire_grad(optimizer, nullptr, i)));
         for (const char* name :
              {"param", "grad", "exp_avg", "exp_avg_sq", "compensation", "master"}) {
             const Tensor state = state_of(optimizer, i, name);
@@ -142,6 +147,8 @@ TEST_F(OnCuda, TheOptimizerHasTheHostsBits) {
         EXPECT_GT(expected.size(), 100000U);
         EXPECT_EQ(expected, train(cuda, recipe)) << recipe;
         EXPECT_EQ(expected, train(cuda, recipe, MP_OPTIMIZER_OFFLOAD)) << recipe << ", offloaded";
+        EXPECT_EQ(expected, train(cuda, recipe, MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS))
+            << recipe << ", and gradients";
     }
 }
 

@@ -111,8 +111,9 @@ class RankTraining {
                                       : mp_tensor_cast(source, queue, grad, nullptr)));
         }
     }
-    void send(mp_queue* queue = nullptr) {
-        for (int32_t i = 0; comm_ != nullptr && i < count(); ++i) {
+    void send(mp_queue* queue = nullptr) { send(queue, 0, count()); }
+    void send(mp_queue* queue, int32_t first, int32_t end) {
+        for (int32_t i = first; comm_ != nullptr && i < end; ++i) {
             EXPECT_TRUE(succeeded(mp_optimizer_grad_ready(optimizer_, queue, i)));
         }
     }

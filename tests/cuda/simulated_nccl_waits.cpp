@@ -294,6 +294,50 @@ TEST_P(SimulatedNcclWaits, WhatAnEndedOptimizerLeavesIsWhole) {
     }
 }
 
+constexpr uint32_t kOnTheHost = MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS;
+
+// Rank 0 keeps its last bucket back until sums of the one before, which the others wait for in their steps, are in host memory.
+TEST_P(SimulatedNcclWaits, SumsComeToTheHostWhileTheNextBucketIsReduced) {
+    if (std::getenv("MP_SIMULATED_ONE_QUEUE") != nullptr) {
+        GTEST_SKIP() << "here a device does nothing beside a message";
+    }
+    std::atomic<int32_t> over = 0;
+    const int64_t before = control().arrived; // nothing else comes to pinned memory
+    run(
+        GetParam(),
+        [&](Rank& rank) {
+            RankTraining training(rank.context, rank.comm, "fp32", 1, kOnTheHost);
+            training.fill(rank.number);
+            training.send(nullptr, 1, 3); // buckets have parameters in reverse order
+            if (rank.number != 0) {
+                training.send(nullptr, 0, 1);
+                training.update();
+                ++over;
+                return;
+            }
+            while (control().arrived == before && over == 0) {
+                std::this_thread::yield();
+            }
+            EXPECT_GT(control().arrived, before);
+            EXPECT_EQ(over, 0);
+            training.send(nullptr, 0, 1);
+            training.update();
+        },
+        5000);
+}
+
+TEST_P(SimulatedNcclWaits, SumsOnTheHostHaveTheSameBits) {
+    for (const char* recipe : {"fp32", "bf16_mixed", "bf16_pure_remainder"}) {
+        for (const int32_t stage : {1, 2, 3}) {
+            run(GetParam(), [&](Rank& rank) {
+                EXPECT_EQ(train(rank.context, rank.comm, recipe, stage, rank.number, kOnTheHost),
+                          train(rank.context, rank.comm, recipe, stage, rank.number))
+                    << recipe << ", stage " << stage;
+            });
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, SimulatedNcclWaits, ::testing::Values(4));
 
 } // namespace

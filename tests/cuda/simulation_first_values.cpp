@@ -38,7 +38,7 @@ std::vector<std::vector<unsigned char>> values_on(const Backend* accelerator, co
             optimizer.parameters(), 3, indices,
             std::vector<numerics::InitRule>{{numerics::InitKind::normal, 0.0, 0.02}});
     });
-    Stream& states = optimizer.parameters().state_stream(stream);
+    Stream& states = optimizer.parameters().state_stream(0, stream);
     const Tensor exact(context, states, DType::fp32, mp::Shape{{kCount}, 1});
     read_state(stream, optimizer.parameters(), 0, "fp32_param", exact);
     return {bytes_of(stream, *parameter.param), bytes_of(states, exact)};

@@ -60,9 +60,9 @@ class OffloadedSteps {
     static constexpr int64_t kCount = 2200000;
     static constexpr int kBuckets = 3;
 
-    explicit OffloadedSteps(const Backend* accelerator)
+    explicit OffloadedSteps(const Backend* accelerator, bool has_grads = false)
         : context_(std::make_shared<Context>(context_options(), enabled_backends(), accelerator)),
-          optimizer_(context_, recipe::find_preset("fp32").recipe, options()) {
+          optimizer_(context_, recipe::find_preset("fp32").recipe, options(has_grads)) {
         optimizer_.groups().add(numerics::usual_hyper(numerics::RuleId::adamw));
         for (int32_t i = 0; i < kParameters; ++i) {
             optim::NewParameter parameter;
@@ -71,7 +71,18 @@ class OffloadedSteps {
                 std::make_shared<Tensor>(context_, stream(), DType::fp32, mp::Shape{{kCount}, 1});
             fill(*parameter.param, static_cast<uint64_t>(i));
             optimizer_.add_parameter(stream(), 0, parameter);
+            optimizer_.parameters().acquire_grad(stream(), i);
             fill(*optimizer_.parameters().state(i, "grad"), static_cast<uint64_t>(100 + i));
+        }
+    }
+    void acquire() {
+        for (int32_t i = 0; i < kParameters; ++i) {
+            optimizer_.parameters().acquire_grad(stream(), i);
+        }
+    }
+    void send() {
+        for (int32_t i = 0; i < kParameters; ++i) {
+            optimizer_.parameters().grad_ready(stream(), i);
         }
     }
     void step() { optimizer_.step(stream(), nullptr); }
@@ -84,9 +95,10 @@ class OffloadedSteps {
     }
 
   private:
-    static optim::OptimizerOptions options() {
+    static optim::OptimizerOptions options(bool has_grads) {
         optim::OptimizerOptions options;
         options.offload = true;
+        options.offload_grads = has_grads;
         return options;
     }
     [[nodiscard]] Stream& stream() const { return context_->stream(); }
@@ -111,6 +123,26 @@ TEST_F(Simulation, OffloadedWeightsLeaveWithoutAWait) {
     offloaded.step();
     // The decision, each bucket's gradients, and the two queues at the end.
     EXPECT_EQ(control().syncs - before, 1 + OffloadedSteps::kBuckets + 2);
+    expected.step();
+    for (int32_t i = 0; i < OffloadedSteps::kParameters; ++i) {
+        EXPECT_EQ(offloaded.weight(i), expected.weight(i)) << i;
+    }
+}
+
+// They leave during backward, and nobody waits; the step waits for them once, and for no bucket.
+TEST_F(Simulation, GradientsLeaveForTheHostWithoutAWait) {
+    OffloadedSteps offloaded(&backend(), true);
+    OffloadedSteps expected(nullptr);
+    offloaded.step();
+    expected.step();
+    const int64_t before = control().syncs;
+    offloaded.acquire(); // as they were
+    offloaded.send();
+    EXPECT_EQ(control().syncs, before);
+    const int64_t again = control().syncs;
+    offloaded.step();
+    // The gradients, the decision, each bucket's memory, and the two queues at the end.
+    EXPECT_EQ(control().syncs - again, 1 + 1 + OffloadedSteps::kBuckets + 2);
     expected.step();
     for (int32_t i = 0; i < OffloadedSteps::kParameters; ++i) {
         EXPECT_EQ(offloaded.weight(i), expected.weight(i)) << i;

@@ -32,7 +32,7 @@ inline void create_optimizer(Bytes& bytes, World& world) {
     mp_recipe* recipe = any_recipe(bytes, world);
     Sized<mp_optimizer_desc> desc(MP_OPTIMIZER_DESC_INIT);
     const std::size_t byte = bytes.next();
-    desc.value.flags = static_cast<uint32_t>(byte % 3 == 0 ? any_int(bytes, 8) : 0);
+    desc.value.flags = static_cast<uint32_t>(byte % 3 == 0 ? any_int(bytes, 32) : 0);
     desc.value.seed = bytes.next();
     desc.value.max_grad_norm = byte % 2 == 0 ? 0.0 : any_double(bytes);
     desc.odd_size(bytes);

@@ -11,16 +11,17 @@
 #include "step.h"
 
 /* mp_optimizer_desc.flags, beside those of step.h */
-/* States and step on the host, parameters and gradients on the context's device. Gradients come in buckets, of whole
- * tensors and at least 16 MiB, while the host steps the bucket before; weights go back likewise. The bits are the same.
- * mp_optimizer_step waits for all of it. The host keeps a copy of the weights: after writing into one call
- * mp_optimizer_sync_master. States, and values of states, are tensors on the host. mp_optimizer_get_memory counts all of
- * it. Ranks that share the optimizer (sharding.h) each keep on their host what is theirs, in every stage. Not for
- * mp_optimizer_step_pointers. */
+/* States and step on the host, parameters and gradients on the context's device. Gradients come in buckets, of whole tensors and
+ * at least 16 MiB, while the host steps the bucket before; weights go back likewise. The bits are the same. mp_optimizer_step
+ * waits for all of it. The host keeps a copy of the weights: after writing into one call mp_optimizer_sync_master. States, and
+ * their values, are tensors on the host. Each rank's (sharding.h) are on its host. Not for mp_optimizer_step_pointers. */
 #define MP_OPTIMIZER_OFFLOAD 4u
-/* Parameters have no gradients of their own: steps are taken in parts (step_parts.h) and are given them. Not with
- * MP_OPTIMIZER_OFFLOAD, MP_OPTIMIZER_CHECK_FINITE or max_grad_norm, nor for ranks. */
+/* Parameters have no gradients of their own: steps are taken in parts (step_parts.h) and are given them. Not for ranks,
+ * MP_OPTIMIZER_OFFLOAD, MP_OPTIMIZER_CHECK_FINITE or max_grad_norm. */
 #define MP_OPTIMIZER_GRADS_GIVEN 8u
+/* With MP_OPTIMIZER_OFFLOAD, and the same bits: gradients are the host's, but from mp_optimizer_acquire_grad until
+ * mp_optimizer_grad_ready or the step; mp_param_desc.grad is NULL. Of ranks (stages 1 to 3) it is their sums. */
+#define MP_OPTIMIZER_OFFLOAD_GRADS 16u
 
 typedef struct mp_optimizer_desc {
     uint32_t struct_size; /* sizeof(mp_optimizer_desc) */
@@ -38,7 +39,7 @@ typedef struct mp_offload_traffic {
     int32_t reserved;        /* 0 */
     int64_t steps;           /* that were applied */
     int64_t to_host_bytes;   /* gradients, or their sums, with scales */
-    int64_t to_device_bytes; /* weights, likewise */
+    int64_t to_device_bytes; /* weights, likewise; and gradients that are added to again */
     int64_t step_ns;         /* of moving and updating, until all of it was there */
     int64_t waited_ns;       /* of it, for copies alone */
 } mp_offload_traffic;

@@ -166,15 +166,15 @@ MP_API mp_status mp_optimizer_create_sharded(mp_context* context, mp_recipe* rec
  * @since 0.2 */
 MP_API mp_status mp_optimizer_shard(mp_optimizer* optimizer, mp_queue* queue);
 
-/** A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves
- * what has left on, sums included, while backward goes on, and so it does what mp_optimizer_gather_begin began; it calls
- * the communicator only between calls of this optimizer, begins nothing on it (what a bucket begins later, in the order
- * EXACT or between groups and nodes, goes over groups that nothing else uses), sums with one thread, and sleeps when nothing
- * comes. Where there is none (mp_optimizer_get_progress says why) buckets move in these calls. The bits are the same. A
- * failure that the thread meets comes out of the next call that moves anything, and of all later ones. Every rank says it in
- * the same order. In stages 0 and 1 gradients stay in their tensors, so it is said once a step; under MP_OPTIMIZER_ZERO_GRAD,
- * and from stage 2 on, once a microbatch if wanted: what left is added to what left before. Does nothing without sharding.
- * Enqueues; blocks for a bucket that leaves, but not over NCCL.
+/** A gradient has its last addition. When all of its bucket are ready the bucket leaves. A thread of the optimizer's moves what
+ * has left on, sums included, while backward goes on, and so it does what mp_optimizer_gather_begin began; it calls the
+ * communicator only between calls of this optimizer, begins nothing on it (what a bucket begins later, in the order EXACT or
+ * between groups and nodes, goes over groups that nothing else uses), sums with one thread, and sleeps when nothing comes.
+ * Where there is none (mp_optimizer_get_progress says why) buckets move in these calls. The bits are the same. A failure that
+ * the thread meets comes out of the next call that moves anything, and of all later ones. Every rank says it in the same
+ * order. In stages 0 and 1 gradients stay in their tensors, so it is said once a step; under MP_OPTIMIZER_ZERO_GRAD, and from
+ * stage 2 on, once a microbatch if wanted: what left is added to what left before. Without sharding it does nothing, but under
+ * MP_OPTIMIZER_OFFLOAD_GRADS the gradient leaves for the host. Enqueues; blocks for a bucket that leaves, but not over NCCL.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue. The optimizer keeps it until the step is over
  * @param[in] index      the parameter's number
@@ -197,8 +197,8 @@ MP_API mp_status mp_optimizer_end_microbatch(mp_optimizer* optimizer, mp_queue* 
 
 /* ---- Stages 2 and 3: memory of gradients and weights that comes and goes */
 
-/** Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding.
- * Enqueues.
+/** Gives a gradient its memory, of zeros, where it has none. Does nothing in stages 0 and 1, or without sharding; but
+ * under MP_OPTIMIZER_OFFLOAD_GRADS a gradient that nobody shares comes with what the host has of it. Enqueues.
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] index      the parameter's number
@@ -292,7 +292,7 @@ MP_API mp_status mp_optimizer_layer_begin(mp_optimizer* optimizer, mp_queue* que
 /** After a layer has computed. Stage 3: the memory of its weights is given back, but of those that another layer uses, which
  * has begun or is coming. After backward its gradients are ready (mp_optimizer_grad_ready), one of several layers with the
  * first of them; the pass has ended also where they could not be sent. A step, or a checkpoint that is loaded, ends what has
- * not ended. Without sharding nothing moves. Blocks for buckets that leave, but not over NCCL.
+ * not ended. Without sharding only gradients move (MP_OPTIMIZER_OFFLOAD_GRADS). Blocks for buckets that leave, but not over NCCL.
  * @param[in] optimizer  the optimizer, after mp_optimizer_shard
  * @param[in] queue      NULL: the default queue
  * @param[in] layer      its number, from 0

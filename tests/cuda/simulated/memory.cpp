@@ -311,7 +311,13 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, std::size_t b
             return error;
         }
     }
-    return add_copy(stream, [=] { std::memcpy(destination, source, bytes); });
+    const bool arrives = !to_device && is_pinned(destination, bytes);
+    return add_copy(stream, [=] {
+        std::memcpy(destination, source, bytes);
+        if (arrives) {
+            control().arrived += static_cast<int64_t>(bytes);
+        }
+    });
 }
 
 cudaError_t cudaMemcpy2DAsync(void* destination, std::size_t destination_pitch, const void* source,

@@ -4,6 +4,7 @@
 // backends/cuda is linked to it in place of the real one, and the kernels run thread by thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -36,6 +37,8 @@ struct Control {
     int64_t mallocs = 0;  // and frees
     int64_t syncs = 0;    // of streams and events, whether or not work was pending
     int64_t legacy_syncs = 0;
+    // Bytes that devices have written to pinned host memory.
+    std::atomic<int64_t> arrived{0};
 };
 Control& control() noexcept;
 
