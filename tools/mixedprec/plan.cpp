@@ -19,6 +19,7 @@ struct Options {
     std::vector<std::string> settings;
     int64_t ranks = 1;
     bool offload = false;
+    bool offload_grads = false;
 };
 
 using Report = mixedprec::MemoryReport;
@@ -56,10 +57,11 @@ constexpr int64_t kLargestRank = -1; // the library finds the one that holds mos
 
 // What the library plans for one rank.
 void plan_rank(const mixedprec::Recipe& recipe, const std::vector<mp_planned_tensor>& tensors,
-               bool offload, const mp_sharding_desc* sharding, int64_t rank, int64_t ranks,
-               Report& memory, mp_comm_traffic* traffic) {
+               const Options& options, const mp_sharding_desc* sharding, int64_t rank,
+               int64_t ranks, Report& memory, mp_comm_traffic* traffic) {
     mixedprec::OptimizerOptions optimizer;
-    optimizer.flags = offload ? MP_OPTIMIZER_OFFLOAD : 0U;
+    optimizer.flags = (options.offload ? MP_OPTIMIZER_OFFLOAD : 0U) |
+                      (options.offload_grads ? MP_OPTIMIZER_OFFLOAD_GRADS : 0U);
     train::check(mp_recipe_plan_tensors(recipe.get(), &optimizer, tensors.data(),
                                         static_cast<int64_t>(tensors.size()), sharding,
                                         static_cast<int32_t>(rank), static_cast<int32_t>(ranks),
@@ -75,8 +77,8 @@ Row plan_stage(const mixedprec::Recipe& recipe, const Options& options, const Mo
                const std::string& name, int32_t stage) {
     mixedprec::ShardingOptions sharding = sharding_of(recipe, stage);
     Row row{name, "", stage, {}, MP_COMM_TRAFFIC_INIT};
-    plan_rank(recipe, model.tensors, options.offload, &sharding, kLargestRank, options.ranks,
-              row.report, &row.traffic);
+    plan_rank(recipe, model.tensors, options, &sharding, kLargestRank, options.ranks, row.report,
+              &row.traffic);
     if (model.tensors.size() == 1 && has_scaled_states(recipe)) {
         row.note = "its tensors are never cut, and this model is given as one: give --shapes";
     }
@@ -88,7 +90,7 @@ void plan_recipe(std::vector<Row>& rows, const mixedprec::Context& context, cons
     const auto recipe = open_recipe(context, name, options.settings);
     if (stages.empty()) {
         Row row{name, "", -1, {}, MP_COMM_TRAFFIC_INIT};
-        plan_rank(recipe, model.tensors, options.offload, nullptr, 0, 1, row.report, nullptr);
+        plan_rank(recipe, model.tensors, options, nullptr, 0, 1, row.report, nullptr);
         rows.push_back(row);
     }
     for (const int32_t stage : stages) {
@@ -276,7 +278,10 @@ Result plan(const Options& options) {
              options.memory.empty() ? ", this machine's memory" : "", ".\n\n") +
         table_of(rows, real(model.parameters), memory) +
         "\nWeights, gradients and states; activations and scratch memory come on top.\n" +
-        (options.offload ? "States on the host; fits: what is left for the device.\n" : "") +
+        (!options.offload ? ""
+         : options.offload_grads
+             ? "States and gradients on the host; fits: what is left for the device.\n"
+             : "States on the host; fits: what is left for the device.\n") +
         notes_of(options, model, names);
     if (!stages.empty()) {
         result.text += "A rank: the one that holds most. Sends a step: computed, not measured; one "
@@ -317,6 +322,8 @@ void add_plan(Program& program) {
             "of ZeRO: 0 to 3, several with commas (of one recipe all, else 1)");
     app.add_flag("--offload", options->offload,
                  "states and the step on the host (MP_OPTIMIZER_OFFLOAD)");
+    app.add_flag("--offload-grads", options->offload_grads,
+                 "with it: gradients, or ranks' sums of them, too (MP_OPTIMIZER_OFFLOAD_GRADS)");
     app.add("--memory", options->memory,
             "what a rank has, such as 80G; exit code 1 where nothing fits (this machine's)");
 }

@@ -3,29 +3,32 @@
 
 @handle Optimizer optimizer """
     Optimizer(context, recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
-              grads_given = false, comm = nothing, stage = 1, ...)
+              offload_grads = false, grads_given = false, comm = nothing, stage = 1, ...)
 
 An optimizer whose states are in the dtypes of the recipe. Add groups by `add_group!`, parameters by `add_param!`,
 then `step!`. `max_grad_norm` clips the global norm (0: no clipping); `zero_grad` has a step clear the gradients;
-`offload` keeps states on the host; with `grads_given` parameters have no gradients of their own, and `step_params!` is
-given them. With `comm` the ranks share the states (ZeRO), and the keywords of sharding are taken:
+`offload` keeps states on the host, `offload_grads` gradients beside them; with `grads_given` parameters have no gradients
+of their own, and `step_params!` is given them. With `comm` the ranks share the states (ZeRO), and the keywords of
+sharding are taken:
 
     stage = 1, kind = :flat, bucket_elements = 0, wire_dtype = nothing, wire_scale = :default, order = :rank, slots = 0,
     shard_ranks = 0, node_ranks = 0, check_every = 0, sum_gradients = false, progress_thread = true
 """
 
 function optimizer_desc(; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false, offload = false,
-                        grads_given = false)
+                        offload_grads = false, grads_given = false)
     return CAPI.mp_optimizer_desc(
         flags = flags(CAPI.MP_OPTIMIZER_CHECK_FINITE => check_finite, CAPI.MP_OPTIMIZER_ZERO_GRAD => zero_grad,
-                      CAPI.MP_OPTIMIZER_OFFLOAD => offload, CAPI.MP_OPTIMIZER_GRADS_GIVEN => grads_given),
+                      CAPI.MP_OPTIMIZER_OFFLOAD => offload, CAPI.MP_OPTIMIZER_OFFLOAD_GRADS => offload_grads,
+                      CAPI.MP_OPTIMIZER_GRADS_GIVEN => grads_given),
         seed = seed, max_grad_norm = max_grad_norm)
 end
 
 function Optimizer(c::Context, r::Recipe; seed = 0, max_grad_norm = 0, check_finite = false, zero_grad = false,
-                   offload = false, grads_given = false, comm = nothing, sharding...)
+                   offload = false, offload_grads = false, grads_given = false, comm = nothing, sharding...)
     desc = Ref(optimizer_desc(seed = seed, max_grad_norm = max_grad_norm, check_finite = check_finite,
-                              zero_grad = zero_grad, offload = offload, grads_given = grads_given))
+                              zero_grad = zero_grad, offload = offload, offload_grads = offload_grads,
+                              grads_given = grads_given))
     if comm === nothing
         isempty(sharding) || throw(ArgumentError("$(first(keys(sharding))) is for an optimizer with comm = ..."))
         return Optimizer(made(out -> CAPI.mp_optimizer_create(c, r, desc, out), CAPI.mp_optimizer), c, nothing)

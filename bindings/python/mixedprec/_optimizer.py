@@ -87,7 +87,7 @@ class Optimizer(SteppedOptimizer):
     seed           of stochastic rounding
     check_finite   skip a step with gradients that are not finite, also without a scaler
     zero_grad      a step writes zeros into the gradients it has used
-    offload        states and step on the host, parameters on the accelerator
+    offload        states and step on the host, parameters on the accelerator; offload_grads: gradients, too
     grads_given    parameters have no gradients of their own: step_params is given them
     comm           ranks that share the states; sharding: how, a Sharding. Then collective: every rank adds the same
 
@@ -107,6 +107,7 @@ class Optimizer(SteppedOptimizer):
         comm: Comm | None = None,
         sharding: Sharding | None = None,
         grads_given: bool = False,
+        offload_grads: bool = False,
     ) -> None:
         desc = capi.mp_optimizer_desc(
             max_grad_norm=max_grad_norm,
@@ -115,6 +116,7 @@ class Optimizer(SteppedOptimizer):
                 check=(check_finite, capi.MP_OPTIMIZER_CHECK_FINITE),
                 zero=(zero_grad, capi.MP_OPTIMIZER_ZERO_GRAD),
                 offload=(offload, capi.MP_OPTIMIZER_OFFLOAD),
+                grads=(offload_grads, capi.MP_OPTIMIZER_OFFLOAD_GRADS),
                 given=(grads_given, capi.MP_OPTIMIZER_GRADS_GIVEN),
             ),
         )

@@ -268,16 +268,19 @@ class Recipe(Object):
         ranks: int = 1,
         offload: bool = False,
         grads_given: bool = False,
+        offload_grads: bool = False,
     ) -> tuple[MemoryReport, Traffic]:
         """The same where tensors differ, and what a rank sends in a step: a MemoryReport and a Traffic, the latter the
         mean over the ranks.
 
         tensors  PlannedTensor, or numbers of elements
-        offload, grads_given  as of Optimizer
+        offload, grads_given, offload_grads  as of Optimizer
         """
         desc = capi.mp_optimizer_desc(
             flags=flags(
-                offload=(offload, capi.MP_OPTIMIZER_OFFLOAD), given=(grads_given, capi.MP_OPTIMIZER_GRADS_GIVEN)
+                offload=(offload, capi.MP_OPTIMIZER_OFFLOAD),
+                offload_grads=(offload_grads, capi.MP_OPTIMIZER_OFFLOAD_GRADS),
+                given=(grads_given, capi.MP_OPTIMIZER_GRADS_GIVEN),
             )
         )
         planned = [(PlannedTensor(t) if hasattr(t, "__index__") else t)._planned() for t in tensors]

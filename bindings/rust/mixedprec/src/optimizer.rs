@@ -18,6 +18,8 @@ pub struct OptimizerOptions {
     pub zero_grad: bool,
     /// States and step on the host, parameters and gradients on the context's device.
     pub offload: bool,
+    /// With it: gradients on the host, too, or ranks' sums of them.
+    pub offload_grads: bool,
     /// Parameters have no gradients of their own: [`Optimizer::step_params`] is given them.
     pub grads_given: bool,
     /// Seed of stochastic rounding.
@@ -33,6 +35,7 @@ impl OptimizerOptions {
             flags: with(self.check_finite, sys::MP_OPTIMIZER_CHECK_FINITE)
                 | with(self.zero_grad, sys::MP_OPTIMIZER_ZERO_GRAD)
                 | with(self.offload, sys::MP_OPTIMIZER_OFFLOAD)
+                | with(self.offload_grads, sys::MP_OPTIMIZER_OFFLOAD_GRADS)
                 | with(self.grads_given, sys::MP_OPTIMIZER_GRADS_GIVEN),
             seed: self.seed,
             max_grad_norm: self.max_grad_norm,
@@ -328,6 +331,7 @@ impl<'a> Optimizer<'a> {
             check_finite: raw.flags & sys::MP_OPTIMIZER_CHECK_FINITE != 0,
             zero_grad: raw.flags & sys::MP_OPTIMIZER_ZERO_GRAD != 0,
             offload: raw.flags & sys::MP_OPTIMIZER_OFFLOAD != 0,
+            offload_grads: raw.flags & sys::MP_OPTIMIZER_OFFLOAD_GRADS != 0,
             grads_given: raw.flags & sys::MP_OPTIMIZER_GRADS_GIVEN != 0,
             seed: raw.seed,
             max_grad_norm: raw.max_grad_norm,
