@@ -178,7 +178,7 @@ mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue*
                                       "(mp_optimizer_set_linears); scales would "
                                       "move twice");
             }
-            (void)stream_of(queue, *object->layer.context());
+            object->layer.refuse_frozen_bits(stream_of(queue, *object->layer.context()));
             plain.push_back(&object->layer);
         }
         if (!layers.empty()) {

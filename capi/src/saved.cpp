@@ -176,7 +176,7 @@ mp_status mp_linear_get_operand_format(const mp_linear* linear, int32_t product,
                                        int32_t* dtype, mp_quant_desc* quant) {
     return boundary([&] {
         const linear::Linear& layer = object_of(linear, "linear")->layer;
-        const Format& format = layer.policy().resolve(role_of(product), operand_of(operand));
+        const Format& format = layer.policy().resolve(role_of(product), operand_of(operand)).format;
         (void)size_of_struct(quant, "quant");
         *required(dtype, "dtype") = static_cast<int32_t>(format.dtype);
         write_struct(quant,

@@ -121,14 +121,17 @@ void Linear::weight_gradient(Stream& stream, Saved& saved, const ArrayRef& dy,
 
 // Where the products want two formats dy is rounded twice, into the same scratch memory. Codes that waited for the second product
 // would leave the cache, which costs more than a second reading: 1 to 4 % of a layer on a Zen 5.
-void Linear::multiply_gradient(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
-                               const WeightGradients& gradients) {
+void Linear::multiply_gradient(Stream& stream, Saved* saved, uint64_t time, const Tensor& dy,
+                               Tensor* dx, const WeightGradients& gradients) {
     const Format& for_dx = policy_->a(GemmRole::dgrad);
     const Format& for_dw = policy_->a(GemmRole::wgrad);
     const Tracking tracking = scaling_.tracking(Operand::grad_output, options_.with_stats);
+    const auto how_for = [&](GemmRole role) {
+        return making(role, Operand::grad_output, tracking, time);
+    };
     std::optional<ScratchOperand> first;
     if (dx != nullptr) {
-        first.emplace(stream, dy, for_dx, tracking);
+        first.emplace(stream, dy, for_dx, how_for(GemmRole::dgrad));
         std::optional<ScratchOperand> w_scratch;
         const ArrayRef w = weight_.view(stream, GemmRole::dgrad, w_scratch,
                                         {scaling_, amaxes_, options_.with_stats});
@@ -143,7 +146,7 @@ void Linear::multiply_gradient(Stream& stream, Saved* saved, const Tensor& dy, T
     std::optional<ScratchOperand> second;
     if (!shares) {
         first.reset();
-        second.emplace(stream, dy, for_dw, tracking);
+        second.emplace(stream, dy, for_dw, how_for(GemmRole::wgrad));
     }
     notes_.begin(*gradients.dw, gradients.accumulate);
     weight_gradient(stream, *saved, shares ? first->array() : second->array(), gradients);
@@ -155,6 +158,7 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
     products_.forget_old();
     const Device& device = weight_.tensor().device();
     const int64_t rows = rows_of(dy, options_.out_features, device, "dy", true);
+    refuse_frozen_bits(stream);
     if (dx != nullptr) {
         weight_.require_memory(GemmRole::dgrad);
         check_rows(dy, "dy", rows, *dx, "dx", rows_of(*dx, options_.in_features, device, "dx"));
@@ -178,11 +182,14 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
     if (options_.with_stats && !is_rounded) {
         count_unrounded(stream, scaling_, Operand::grad_output, dy);
     }
-    multiply_gradient(stream, saved, dy, dx, gradients);
+    Pass apart = {scaling_.passes().of_backward(), true, options_.frozen};
+    Pass& pass = saved != nullptr && saved->rows() >= 0 ? saved->pass() : apart;
+    multiply_gradient(stream, saved, pass.time, dy, dx, gradients);
     if (gradients.dbias != nullptr) {
         bias_gradient(stream, dy, *gradients.dbias, gradients.accumulate);
     }
     amaxes_.count(stream, scaling_, saved);
+    scaling_.passes().end(pass);
 }
 
 } // namespace mp::linear

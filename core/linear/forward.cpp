@@ -52,6 +52,20 @@ Tracking Linear::track_input(Stream& stream, const Tensor& x, Saved* saved, Keep
     return tracking;
 }
 
+Pass Linear::begin_pass(Saved* saved, Keep keep) {
+    Passes& passes = scaling_.passes();
+    if (keep == Keep::again) {
+        return saved->pass();
+    }
+    if (keep == Keep::nothing || options_.inference) {
+        return {passes.of_forward()};
+    }
+    if (saved == nullptr) { // its backwards come in any order, but as many
+        return passes.begin({}, true);
+    }
+    return saved->pass() = passes.begin(saved->pass(), saved != &last_);
+}
+
 void Linear::check_forward(const Stream& stream, const Tensor& x, const Tensor* y,
                            const Saved* saved, Keep keep) const {
     MemoryRanges ranges;
@@ -70,6 +84,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     products_.forget_old();
     const Device& device = weight_.tensor().device();
     const int64_t rows = rows_of(*x, options_.in_features, device, "x", true);
+    refuse_frozen_bits(stream);
     if (keep == Keep::again) {
         check_again(saved, *x, rows);
     }
@@ -86,15 +101,18 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     }
     check_forward(stream, *x, y, saved, keep);
     const Tracking tracking = track_input(stream, *x, saved, keep);
+    const auto how_for = [&, time = begin_pass(saved, keep).time](GemmRole role) {
+        return making(role, Operand::input, tracking, time);
+    };
     std::optional<ScratchOperand> x_scratch;
     if (saved != nullptr && keep == Keep::scale) {
         saved->drop(rows);
     } else if (saved != nullptr) {
+        Sink how = how_for(GemmRole::wgrad);
         if (product != nullptr && is_read_once(*x, kept, format)) {
-            x_scratch.emplace(stream, format, rows, options_.in_features);
+            how.second = x_scratch.emplace(stream, format, rows, options_.in_features).array();
         }
-        saved->keep(stream, x, kept, tracking, !options_.copy_input,
-                    x_scratch ? x_scratch->array() : ArrayRef());
+        saved->keep(stream, x, kept, how, !options_.copy_input);
     }
     if (product == nullptr) {
         return;
@@ -112,7 +130,7 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     // The copy kept for backward serves as the operand too where both products want the same format.
     const bool shares = saved != nullptr && saved->has_input() && kept == format;
     if (!shares && !x_scratch) {
-        x_scratch.emplace(stream, *x, format, tracking);
+        x_scratch.emplace(stream, *x, format, how_for(GemmRole::fprop));
     }
     const ArrayRef input = shares ? saved->input(stream) : x_scratch->array();
     if (!evaluates && !options_.inference) {

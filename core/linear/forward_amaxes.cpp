@@ -165,7 +165,8 @@ void count_unrounded(Stream& stream, const ScalingState& state, recipe::Operand 
     constexpr auto kRule = numerics::ScaleRule::current;
     const Format format{type, kTensorScale, numerics::scale_policy(kRule, type)};
     if (tensor.count() > 0) {
-        const ScratchOperand codes(stream, tensor, format, state.tracking_apart(operand));
+        const ScratchOperand codes(stream, tensor, format,
+                                   sink_by(state.tracking_apart(operand), {}));
     }
 }
 

@@ -77,6 +77,18 @@ void Linear::load_scaling(Stream& stream, const unsigned char* data, std::size_t
     notes_.start_over();
 }
 
+void Linear::refuse_frozen_bits(const Stream& stream) const {
+    if (policy_->rounds_stochastically()) {
+        stream.refuse_capture("linear: operands are rounded stochastically (gemm.*.rounding), by "
+                              "other random bits in every pass");
+    }
+}
+
+Sink Linear::making(recipe::GemmRole role, recipe::Operand operand, const Tracking& tracking,
+                    uint64_t time) const {
+    return sink_by(tracking, scaling_.passes().at(policy_->resolve(role, operand).rounding, time));
+}
+
 void Linear::add_own(const Stream& stream, MemoryRanges& ranges) const {
     weight_.add_to(ranges);
     ranges.add("the bias", MemoryRanges::Use::read, bias_.get());
@@ -93,6 +105,13 @@ std::string Linear::describe() const {
     if (policy_->recipe().fp8.is_used() || !policy_->rules().empty()) {
         text += policy_->is_fp8() ? "; fp8"
                                   : "; in high precision: " + policy_->high_precision_reason();
+    }
+    for (const recipe::Operand operand :
+         {recipe::Operand::input, recipe::Operand::weight, recipe::Operand::grad_output}) {
+        if (policy_->is_fp8() && policy_->recipe().fp8.rounds_stochastically(operand)) {
+            text += std::string("; codes of ") + recipe::operand_name(operand) +
+                    " rounded stochastically";
+        }
     }
     text += weight_.describe();
     const Format& kept = policy_->b(recipe::GemmRole::wgrad);
@@ -115,16 +134,23 @@ std::size_t saved_bytes(const Linear& layer, int64_t rows) {
 
 void quantize_operand(Stream& stream, const Linear& layer, recipe::GemmRole role,
                       recipe::Operand operand, const Tensor& source, Tensor& codes) {
-    const Format& format = layer.policy().resolve(role, operand);
+    const recipe::OperandForm& form = layer.policy().resolve(role, operand);
+    const Format& format = form.format;
     if (!format.is_quantized()) {
         fail(Code::invalid_argument,
              "linear: %s takes %s rounded to %s, without scales; use mp_tensor_cast",
              recipe::role_name(role), recipe::operand_name(operand), dtype_name(format.dtype));
     }
     check_codes(codes, format, layer.weight().tensor().device(), "codes");
-    Sink how;
-    how.tracking = layer.scaling().tracking(operand, layer.options().with_stats);
-    quant::quantize_tensor(stream, source, codes, nullptr, how);
+    layer.refuse_frozen_bits(stream);
+    const Passes& passes = layer.scaling().passes();
+    const uint64_t time = operand == recipe::Operand::input         ? passes.of_forward()
+                          : operand == recipe::Operand::grad_output ? passes.of_backward()
+                          : layer.options().frozen                  ? 0
+                                                                    : passes.of_weight();
+    quant::quantize_tensor(stream, source, codes, nullptr,
+                           sink_by(layer.scaling().tracking(operand, layer.options().with_stats),
+                                   passes.at(form.rounding, time)));
 }
 
 } // namespace mp::linear

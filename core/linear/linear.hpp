@@ -72,6 +72,10 @@ class Linear {
     [[nodiscard]] const ScalingState& scaling() const noexcept { return scaling_; }
     // What scaling().save() returned. Weights converted before have the scales and amaxes of another state.
     void load_scaling(Stream& stream, const unsigned char* data, std::size_t size);
+    // Whose steps end this layer's.
+    void set_trainer(const Trainer& trainer) noexcept { scaling_.passes().set_trainer(trainer); }
+    // Throws bad_state in a capture where operands are rounded stochastically.
+    void refuse_frozen_bits(const Stream& stream) const;
     // Of forwards whose backward has not run, or will not.
     [[nodiscard]] ForwardAmaxes& amaxes() noexcept { return amaxes_; }
     [[nodiscard]] GradientNotes& notes() noexcept { return notes_; }
@@ -93,8 +97,13 @@ class Linear {
     void check_backward(const Stream& stream, const Saved* saved, const Tensor& dy,
                         const Tensor* dx, const WeightGradients& gradients) const;
     Tracking track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep);
-    void multiply_gradient(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
-                           const WeightGradients& gradients);
+    // How codes of an operand are made at this time.
+    [[nodiscard]] Sink making(recipe::GemmRole role, recipe::Operand operand,
+                              const Tracking& tracking, uint64_t time) const;
+    // Whose random bits this forward has.
+    Pass begin_pass(Saved* saved, Keep keep);
+    void multiply_gradient(Stream& stream, Saved* saved, uint64_t time, const Tensor& dy,
+                           Tensor* dx, const WeightGradients& gradients);
     void weight_gradient(Stream& stream, Saved& saved, const ArrayRef& dy,
                          const WeightGradients& gradients);
 

@@ -18,8 +18,7 @@ std::size_t place_of_scales(const Format& format, int64_t rows, int64_t columns)
 }
 
 // Writes `source` in the format of `to`. Codes of another format go through fp32: one rounding from their values.
-void convert(Stream& stream, const Tensor& source, const ArrayRef& to, const Tracking& tracking,
-             const ArrayRef& second) {
+void convert(Stream& stream, const Tensor& source, const ArrayRef& to, const Sink& how) {
     const bool is_quantized = to.format.is_quantized();
     if (is_quantized && has_format(source, to.format)) {
         stream.copy(to.data, source.data(), source.bytes(), CopyKind::device_to_device);
@@ -35,9 +34,8 @@ void convert(Stream& stream, const Tensor& source, const ArrayRef& to, const Tra
         quant::dequantize_matrix(stream, source.array(), to.elements());
         return;
     }
-    Sink sink = sink_of(to);
-    sink.second = second;
-    sink.tracking = tracking;
+    Sink sink = how;
+    sink.codes = to;
     std::optional<Scratch>
         amax; // for devices that find it by a kernel of its own: the scale's place has the old one
     if (to.format.policy.rule == numerics::ScaleRule::msamp) {
@@ -61,6 +59,13 @@ bool has_format(const Tensor& tensor, const Format& format) noexcept {
 
 bool is_rounded_to(const Tensor& tensor, const Format& format) noexcept {
     return format.is_quantized() && !has_format(tensor, format);
+}
+
+Sink sink_by(const Tracking& tracking, const numerics::Rounding& rounding) noexcept {
+    Sink how;
+    how.tracking = tracking;
+    how.rounding = rounding;
+    return how;
 }
 
 // A scale for the whole matrix is found by a reading of its own.
@@ -152,25 +157,25 @@ void OperandMemory::check_room(const Tensor& source, const Format& format) const
 }
 
 ArrayRef OperandMemory::fill(Stream& stream, const Tensor& source, const Format& format,
-                             const Tracking& tracking, const ArrayRef& second) {
+                             const Sink& how) {
     check_room(source, format);
     make_room(stream, format, source.rows(), source.columns());
     format_ = format;
     rows_ = source.rows();
     columns_ = source.columns();
     const ArrayRef target = array(stream);
-    convert(stream, source, target, tracking, second);
+    convert(stream, source, target, how);
     return target;
 }
 
 ScratchOperand::ScratchOperand(Stream& stream, const Tensor& source, const Format& format,
-                               const Tracking& tracking) {
+                               const Sink& how) {
     if (has_format(source, format)) {
         array_ = source.array();
         return;
     }
     take(stream, format, source.rows(), source.columns());
-    convert(stream, source, array_, tracking, {});
+    convert(stream, source, array_, how);
 }
 
 ScratchOperand::ScratchOperand(Stream& stream, const Format& format, int64_t rows,

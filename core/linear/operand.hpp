@@ -14,6 +14,8 @@ namespace mp::linear {
 bool has_format(const Tensor& tensor, const Format& format) noexcept;
 // Whether a product rounds it to codes of this format first.
 bool is_rounded_to(const Tensor& tensor, const Format& format) noexcept;
+// How codes are made that are learned about so, and rounded so.
+Sink sink_by(const Tracking& tracking, const numerics::Rounding& rounding) noexcept;
 // Whether one operation makes both formats of the tensor.
 bool is_read_once(const Tensor& tensor, const Format& one, const Format& other) noexcept;
 
@@ -31,9 +33,8 @@ class OperandMemory {
     void check_room(const Tensor& source, const Format& format) const;
     // So that fill() allocates nothing. Throws in a capture, unless there is room; what is in it is lost where there is not.
     void make_room(Stream& stream, const Format& format, int64_t rows, int64_t columns);
-    // `second`: as Sink's.
-    ArrayRef fill(Stream& stream, const Tensor& source, const Format& format,
-                  const Tracking& tracking, const ArrayRef& second = {});
+    // `how` says all but the array.
+    ArrayRef fill(Stream& stream, const Tensor& source, const Format& format, const Sink& how);
     // For work that is enqueued now.
     [[nodiscard]] ArrayRef array(const Stream& stream);
     // Of the library's memory, but what only graphs still use.
@@ -70,8 +71,7 @@ class OperandMemory {
 // The same in scratch memory, for one product; nothing is copied where the tensor is in the format already.
 class ScratchOperand {
   public:
-    ScratchOperand(Stream& stream, const Tensor& source, const Format& format,
-                   const Tracking& tracking);
+    ScratchOperand(Stream& stream, const Tensor& source, const Format& format, const Sink& how);
     // Memory alone, for somebody else to write.
     ScratchOperand(Stream& stream, const Format& format, int64_t rows, int64_t columns);
     [[nodiscard]] const ArrayRef& array() const noexcept { return array_; }

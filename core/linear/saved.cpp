@@ -4,14 +4,14 @@
 namespace mp::linear {
 
 void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const Format& format,
-                 const Tracking& tracking, bool may_refer, const ArrayRef& second) {
+                 const Sink& how, bool may_refer) {
     has_input_ = false; // until the new one is complete
     if (may_refer && refers_to(*x, format)) {
         borrowed_ = x;
         kept_.release();
     } else {
         borrowed_ = nullptr;
-        (void)kept_.fill(stream, *x, format, tracking, second);
+        (void)kept_.fill(stream, *x, format, how);
     }
     rows_ = x->rows();
     has_input_ = true;

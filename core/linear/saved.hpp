@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "linear/operand.hpp"
+#include "linear/passes.hpp"
 #include "tensor/tensor.hpp"
 
 namespace mp::linear {
@@ -18,9 +19,9 @@ class Saved {
     explicit Saved(Stream& stream) : scale_(stream.allocate(sizeof(numerics::DelayedState))) {}
 
     // Keeps x: the caller's own tensor where it has the format already and may be referred to, else a copy. Memory that was
-    // lent always gets one. `second`: another array that this reading of x fills too, as Sink's.
+    // lent always gets one. `how` says all but the array.
     void keep(Stream& stream, const std::shared_ptr<Tensor>& x, const Format& format,
-              const Tracking& tracking, bool may_refer, const ArrayRef& second = {});
+              const Sink& how, bool may_refer);
     // x goes, or is not kept at all; its rows stay known.
     void drop(int64_t rows) noexcept;
 
@@ -48,6 +49,9 @@ class Saved {
         return std::exchange(waits_, false) && step_ > counted_to ? amax_.as<float>() : nullptr;
     }
 
+    // Of the newest forward.
+    [[nodiscard]] Pass& pass() noexcept { return pass_; }
+
     // From now on x lies there, where it is kept already and in memory that is lent: null, and it is dropped.
     void lend(void* memory, std::size_t bytes) noexcept;
     [[nodiscard]] const OperandMemory& memory() const noexcept { return kept_; }
@@ -61,6 +65,7 @@ class Saved {
     OperandMemory kept_;
     Buffer scale_; // a DelayedState, as the layer's was
     Buffer amax_;  // of x, one fp32 number; from the first forward under delayed scaling on
+    Pass pass_;
     int64_t step_ = 0;
     bool waits_ = false;
     int64_t rows_ = -1;

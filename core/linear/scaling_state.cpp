@@ -17,13 +17,24 @@ constexpr std::size_t kDelayedBytes = kOperands * sizeof(DelayedState);
 constexpr std::size_t kStatsBytes = 2 * kOperands * sizeof(QuantStats);
 
 // What begins a saved state.
+constexpr uint32_t kPlain = 1;      // delayed scales and histories
+constexpr uint32_t kWithPasses = 2; // the same, then Passes::Counts
 struct SavedHeader {
     char magic[4] = {'m', 'p', 's', 's'};
-    uint32_t version = 1;
+    uint32_t version = kPlain;
     int32_t history_len = 0;
     uint32_t operands = kOperands;
 };
 static_assert(sizeof(SavedHeader) == 16);
+static_assert(sizeof(Passes::Counts) == 16);
+
+SavedHeader header_of(const recipe::Fp8Policy& policy, std::size_t pass_bytes) {
+    SavedHeader header;
+    header.version = pass_bytes > 0 ? kWithPasses : kPlain;
+    header.history_len =
+        policy.scaling == recipe::Fp8Scaling::delayed ? policy.amax_history_len : 0;
+    return header;
+}
 
 } // namespace
 
@@ -69,7 +80,15 @@ Tracking ScalingState::tracking_apart(recipe::Operand operand) const noexcept {
     return tracking;
 }
 
-void ScalingState::end_step(Stream& stream) const {
+std::size_t ScalingState::pass_bytes() const noexcept {
+    const bool any = std::any_of(
+        std::begin(policy_.rounding), std::end(policy_.rounding),
+        [](recipe::RoundingMode mode) { return mode == recipe::RoundingMode::stochastic; });
+    return any ? sizeof(Passes::Counts) : 0;
+}
+
+void ScalingState::end_step(Stream& stream) {
+    passes_.end_step();
     if (delayed_.data() == nullptr) {
         return;
     }
@@ -122,11 +141,11 @@ void ScalingState::clear_stats(Stream& stream) const {
 }
 
 std::vector<unsigned char> ScalingState::save(Stream& stream) const {
-    SavedHeader header;
-    header.history_len = is_delayed() ? policy_.amax_history_len : 0;
+    const SavedHeader header = header_of(policy_, pass_bytes());
     const std::size_t state_bytes = delayed_.bytes() + histories_.bytes();
-    std::vector<unsigned char> saved(sizeof(header) + state_bytes);
+    std::vector<unsigned char> saved(sizeof(header) + state_bytes + pass_bytes());
     std::memcpy(saved.data(), &header, sizeof(header));
+    std::memcpy(saved.data() + sizeof(header) + state_bytes, &passes_.counts(), pass_bytes());
     if (state_bytes > 0) {
         unsigned char* to = saved.data() + sizeof(header);
         stream.copy(to, delayed_.data(), delayed_.bytes(), CopyKind::device_to_host);
@@ -146,7 +165,7 @@ std::size_t place_of_amax(std::size_t operand) {
 } // namespace
 
 bool ScalingState::has_amaxes(std::span<const unsigned char> saved) {
-    if (saved.size() <= sizeof(SavedHeader)) {
+    if (saved.size() < sizeof(SavedHeader) + kDelayedBytes) {
         return false;
     }
     const auto amaxes = saved_amaxes(saved);
@@ -169,17 +188,25 @@ void ScalingState::set_saved_amaxes(std::vector<unsigned char>& saved,
 }
 
 void ScalingState::check_saved(const unsigned char* data, std::size_t size) const {
-    SavedHeader expected;
-    expected.history_len = is_delayed() ? policy_.amax_history_len : 0;
-    const std::size_t wanted = sizeof(expected) + delayed_.bytes() + histories_.bytes();
+    const SavedHeader expected = header_of(policy_, pass_bytes());
+    const std::size_t wanted =
+        sizeof(expected) + delayed_.bytes() + histories_.bytes() + pass_bytes();
     SavedHeader header;
     if (size < sizeof(header)) {
         fail(Code::parse_error, "scaling state: %zu bytes are too few for one", size);
     }
     std::memcpy(&header, data, sizeof(header));
     if (std::memcmp(header.magic, expected.magic, sizeof(header.magic)) != 0 ||
-        header.version != expected.version || header.operands != expected.operands) {
+        (header.version != kPlain && header.version != kWithPasses) ||
+        header.operands != expected.operands) {
         fail(Code::parse_error, "scaling state: these bytes are none, or of another version");
+    }
+    if (header.version != expected.version) {
+        fail(Code::invalid_argument,
+             "scaling state: saved where operands are rounded %s (gemm.*.rounding), but the "
+             "layer's recipe rounds them %s",
+             header.version == kWithPasses ? "stochastically" : "to nearest",
+             expected.version == kWithPasses ? "stochastically" : "to nearest");
     }
     if (header.history_len != expected.history_len || size != wanted) {
         fail(Code::invalid_argument,
@@ -189,9 +216,12 @@ void ScalingState::check_saved(const unsigned char* data, std::size_t size) cons
     }
 }
 
-void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t size) const {
+void ScalingState::load(Stream& stream, const unsigned char* data, std::size_t size) {
     check_saved(data, size);
-    if (size > sizeof(SavedHeader)) {
+    Passes::Counts counts;
+    std::memcpy(&counts, data + size - pass_bytes(), pass_bytes());
+    passes_.load(counts);
+    if (is_delayed()) {
         const unsigned char* from = data + sizeof(SavedHeader);
         stream.copy(delayed_.data(), from, delayed_.bytes(), CopyKind::host_to_device);
         stream.copy(histories_.data(), from + delayed_.bytes(), histories_.bytes(),

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // ScalingState: what a layer remembers of its three operands: delayed scales with their histories, and counts of
-// what happened when they were quantized. In device memory.
+// what happened when they were quantized, in device memory; and the numbers of its passes.
 #pragma once
 
 #include <array>
 #include <span>
 #include <vector>
 
+#include "linear/passes.hpp"
 #include "quant/quantize.hpp"
 #include "recipe/fp8_policy.hpp"
 
 namespace mp::linear {
 
-inline constexpr std::size_t kOperands = 3;
+using recipe::kOperands;
 
 // One operand's state, read back.
 struct OperandState {
@@ -37,8 +38,11 @@ class ScalingState {
     [[nodiscard]] bool reduces_amax() const noexcept {
         return delayed_.data() != nullptr && policy_.reduce_amax;
     }
-    // Delayed scales move on; nothing happens under other scalings.
-    void end_step(Stream& stream) const;
+    // What random bits of the operands follow from.
+    [[nodiscard]] const Passes& passes() const noexcept { return passes_; }
+    [[nodiscard]] Passes& passes() noexcept { return passes_; }
+    // The next step's passes; delayed scales move on.
+    void end_step(Stream& stream);
     [[nodiscard]] OperandState read(Stream& stream, recipe::Operand operand) const; // waits
     void clear_stats(Stream& stream) const;
     // Makes room for counts where the policy has none: of a layer in high precision.
@@ -47,7 +51,7 @@ class ScalingState {
     // All of it but the counts, for a checkpoint. load() throws for what save() did not write under the same
     // policy. Both wait.
     [[nodiscard]] std::vector<unsigned char> save(Stream& stream) const;
-    void load(Stream& stream, const unsigned char* data, std::size_t size) const;
+    void load(Stream& stream, const unsigned char* data, std::size_t size);
     void check_saved(const unsigned char* data, std::size_t size) const; // throws as load() does
 
     // Whether any amax has counted since the last step, in what save() returned.
@@ -63,6 +67,8 @@ class ScalingState {
         return policy_.scaling == recipe::Fp8Scaling::delayed;
     }
     [[nodiscard]] std::size_t history_bytes() const noexcept;
+    // Where the passes are in what save() returns; empty where no operand is rounded stochastically.
+    [[nodiscard]] std::size_t pass_bytes() const noexcept;
     // Null where nothing is counted.
     [[nodiscard]] numerics::QuantStats* stats_of(recipe::Operand operand) const noexcept {
         return stats_.data() == nullptr
@@ -72,6 +78,7 @@ class ScalingState {
 
     recipe::Fp8Policy policy_;
     bool weight_is_frozen_ = false;
+    Passes passes_;
     Buffer delayed_;
     Buffer histories_;
     Buffer stats_; // by operand: of what was rounded, then of what was not

@@ -96,11 +96,16 @@ ArrayRef WeightOperand::view(Stream& stream, GemmRole role, std::optional<Scratc
         return codes->array();
     }
     const Format& format = policy_->b(role);
+    const Passes& passes = counting.scaling.passes();
+    // One that is rounded once is rounded as at the begin, also after a checkpoint.
+    const numerics::Rounding rounding =
+        passes.at(policy_->resolve(role, recipe::Operand::weight).rounding,
+                  options_.is_frozen ? 0 : passes.of_weight());
+    const auto how = [&](std::size_t place) {
+        return sink_by(track(stream, counting, place, counting.with_stats), rounding);
+    };
     if (has_format(*weight_, format) || !keeps(format)) {
-        return scratch
-            .emplace(stream, *weight_, format,
-                     track(stream, counting, product, counting.with_stats))
-            .array();
+        return scratch.emplace(stream, *weight_, format, how(product)).array();
     }
     forget_old();
     const bool shares = format == policy_->b(GemmRole::fprop);
@@ -112,8 +117,7 @@ ArrayRef WeightOperand::view(Stream& stream, GemmRole role, std::optional<Scratc
         copy.is_valid && (copy.capture == capture || (options_.is_frozen && copy.capture == 0));
     if (!serves || (copy.is_uncounted && counting.with_stats)) {
         const std::size_t before = copy.memory.bytes();
-        (void)copy.memory.fill(stream, *weight_, format,
-                               track(stream, counting, place, counting.with_stats));
+        (void)copy.memory.fill(stream, *weight_, format, how(place));
         copy.is_valid = true;
         copy.capture = capture;
         copy.is_uncounted = evaluates;

@@ -219,7 +219,10 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
         next = StepLayers(context_->stream().device(), std::move(layers));
         return {};
     });
+    linear::Trainer trainer{tables_.seed()};
     if (options_.is_sharded()) {
+        trainer.rank = options_.sharding.comm->rank();
+        trainer.ranks = options_.sharding.comm->size();
         comm::Agreement agreement;
         agreement.must_equal("the number of layers", next.size());
         agreement.must_equal("the layers' sizes or recipes", next.definition());
@@ -228,6 +231,8 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
                                     : agreement.reach(*options_.sharding.comm);
     }
     check(own);
+    layers_.set_trainer({});
+    next.set_trainer(trainer);
     layers_ = std::move(next);
 }
 

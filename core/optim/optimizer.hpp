@@ -44,8 +44,8 @@ class Optimizer {
     [[nodiscard]] LayerPasses& layer_passes() noexcept { return layer_passes_; }
     [[nodiscard]] const GradScales& grad_scales() const noexcept { return grad_scales_; }
     // Those of its parts that a checkpoint keeps; the groups, by which the others are read, first.
-    [[nodiscard]] std::array<StepParticipant*, 5> saved() noexcept {
-        return {&groups_, &tables_, &guard_, &grad_scales_, &layer_passes_};
+    [[nodiscard]] std::array<StepParticipant*, 6> saved() noexcept {
+        return {&groups_, &tables_, &guard_, &grad_scales_, &layers_, &layer_passes_};
     }
     // Null where this rank is alone, or before shard().
     [[nodiscard]] shard::Sharding* sharding() const noexcept { return parameters_.sharding(); }

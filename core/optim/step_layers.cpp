@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "optim/saved_counts.hpp"
 #include "recipe/keys.hpp"
 #include "system/fnv.hpp"
 
@@ -51,6 +52,24 @@ uint64_t StepLayers::definition() const {
         hash.add(recipe::recipe_to_json(layer->policy().recipe(), ""));
     }
     return hash.value();
+}
+
+void StepLayers::set_trainer(const linear::Trainer& trainer) noexcept {
+    trainer_ = trainer;
+    for (linear::Linear* const layer : plain_) {
+        layer->set_trainer(trainer);
+    }
+}
+
+void StepLayers::restore(Stream& /*stream*/, RestoredCounts& restored) {
+    set_trainer({restored.counts.seed, trainer_.rank, trainer_.ranks});
+}
+
+void StepLayers::begin(Stream& stream) {
+    is_agreed_ = false;
+    for (const linear::Linear* const layer : plain_) {
+        layer->refuse_frozen_bits(stream);
+    }
 }
 
 void StepLayers::propose(comm::Agreement& agreement) {

@@ -24,13 +24,18 @@ class StepLayers final : public StepParticipant {
     // What ranks must have in common so that their amaxes lie at the same places: sizes and recipes, in order.
     [[nodiscard]] uint64_t definition() const;
 
-    void begin(Stream& /*stream*/) override { is_agreed_ = false; }
+    // Whose random bits the layers round by.
+    void set_trainer(const linear::Trainer& trainer) noexcept;
+
+    void begin(Stream& stream) override;
     // This rank's amaxes of the step.
     void collect(Stream& stream) override { amaxes_.read(stream, agreed_.as<float>()); }
     void propose(comm::Agreement& agreement) override;
     void accept(const comm::Agreement& /*agreement*/) override { is_agreed_ = true; }
     // Takes the agreed amaxes, where ranks have agreed, and ends every layer's step.
     void end(Stream& stream) override;
+    // The seed.
+    void restore(Stream& stream, RestoredCounts& restored) override;
 
     // What the layers have counted as not finite, in their order. Waits.
     [[nodiscard]] std::vector<BadOperand> bad_operands(Stream& stream) const;
@@ -38,6 +43,7 @@ class StepLayers final : public StepParticipant {
   private:
     std::vector<std::shared_ptr<linear::Linear>> layers_;
     std::vector<linear::Linear*> plain_; // the same
+    linear::Trainer trainer_;
     linear::RankAmaxes amaxes_;
     Buffer agreed_;          // all of them, of this rank and then of all
     bool is_agreed_ = false; // in this step

@@ -79,6 +79,18 @@ const char* operand_name(Operand operand) noexcept {
     return kNames[static_cast<int>(operand)];
 }
 
+ProductOperands operands_of(GemmRole role) noexcept {
+    switch (role) {
+    case GemmRole::fprop:
+        return {Operand::input, Operand::weight};
+    case GemmRole::dgrad:
+        return {Operand::grad_output, Operand::weight};
+    case GemmRole::wgrad:
+        break;
+    }
+    return {Operand::grad_output, Operand::input};
+}
+
 bool has_one_scale(const Fp8Policy& policy) noexcept {
     return policy.scaling == Fp8Scaling::delayed || policy.scaling == Fp8Scaling::tensorwise;
 }
@@ -96,6 +108,16 @@ bool is_fp8(const Fp8Policy& policy, GemmRole role) noexcept {
         break;
     }
     return policy.wgrad && policy.scaling != Fp8Scaling::rowwise_gw_hp;
+}
+
+bool has_codes(const Fp8Policy& policy, Operand operand) noexcept {
+    for (const GemmRole role : {GemmRole::fprop, GemmRole::dgrad, GemmRole::wgrad}) {
+        const ProductOperands operands = operands_of(role);
+        if (is_fp8(policy, role) && (operands.a == operand || operands.b == operand)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 Format operand_format(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept {

@@ -2,10 +2,12 @@
 // Fp8Policy: the part of a recipe that says which products are fp8, and how their operands are scaled.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
 #include "numerics/delayed_scaling.hpp"
+#include "recipe/rounding_mode.hpp"
 #include "tensor/format.hpp"
 
 namespace mp::recipe {
@@ -23,6 +25,10 @@ enum class Fp8Format : int32_t { e4m3, hybrid, e5m2 };
 enum class WeightCopy : int32_t { keep, recompute };
 enum class SizeFilter : int32_t { none, automatic };
 
+enum class GemmRole : int32_t { fprop, dgrad, wgrad };
+enum class Operand : int32_t { input, weight, grad_output }; // x, w, dy
+inline constexpr std::size_t kOperands = 3;
+
 struct Fp8Policy {
     Fp8Scaling scaling = Fp8Scaling::none;
     Fp8Format format = Fp8Format::hybrid;
@@ -32,6 +38,7 @@ struct Fp8Policy {
     bool wgrad = true;
     numerics::ScaleRule rule = numerics::ScaleRule::current;
     bool power_of_two = false;
+    RoundingMode rounding[kOperands] = {}; // by Operand, of codes: nearest or stochastic
     double amax_epsilon = 0.0;
     int32_t margin = 0;
     int32_t interval = 1;
@@ -47,10 +54,17 @@ struct Fp8Policy {
     SizeFilter size_filter = SizeFilter::none;
 
     [[nodiscard]] bool is_used() const noexcept { return scaling != Fp8Scaling::none; }
+    [[nodiscard]] bool rounds_stochastically(Operand operand) const noexcept {
+        return rounding[static_cast<std::size_t>(operand)] == RoundingMode::stochastic;
+    }
 };
 
-enum class GemmRole : int32_t { fprop, dgrad, wgrad };
-enum class Operand : int32_t { input, weight, grad_output }; // x, w, dy
+// What a product multiplies, in its order.
+struct ProductOperands {
+    Operand a;
+    Operand b;
+};
+ProductOperands operands_of(GemmRole role) noexcept;
 
 const char* role_name(GemmRole role) noexcept;
 const char* operand_name(Operand operand) noexcept;
@@ -59,6 +73,8 @@ const char* operand_name(Operand operand) noexcept;
 bool has_one_scale(const Fp8Policy& policy) noexcept;
 // Whether this product is fp8 under the policy.
 bool is_fp8(const Fp8Policy& policy, GemmRole role) noexcept;
+// Whether any product takes the operand as codes.
+bool has_codes(const Fp8Policy& policy, Operand operand) noexcept;
 // The format of an operand of an fp8 product. Scales lie along the dimension that the product sums over.
 Format operand_format(const Fp8Policy& policy, GemmRole role, Operand operand) noexcept;
 // The rule of the scales that follow from earlier steps.

@@ -165,6 +165,19 @@ constexpr Key fp8_choice(const char* name, const char* allowed, const char* text
         [](Recipe& recipe, const std::string& value) { set_by_name(recipe.fp8.*Member, value); }};
 }
 
+template <Operand kOperand>
+constexpr Key operand_rounding_key(const char* name, const char* allowed, const char* text) {
+    constexpr auto kPlace = static_cast<std::size_t>(kOperand);
+    return {name,
+            KeyType::string,
+            allowed,
+            text,
+            [](const Recipe& recipe) { return name_of(recipe.fp8.rounding[kPlace]); },
+            [](Recipe& recipe, const std::string& value) {
+                set_by_name(recipe.fp8.rounding[kPlace], value);
+            }};
+}
+
 template <auto Fp8Policy::*Member>
 constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, const char* text,
                          double minimum, double maximum) {
@@ -184,7 +197,7 @@ constexpr Key fp8_number(const char* name, KeyType type, const char* allowed, co
 constexpr const char* kGemmTypes = "fp32|fp16|bf16";
 constexpr const char* kFloatTypes = "fp32|fp16|bf16";
 constexpr const char* kReduceTypes = "fp32|fp16|bf16|fp8_e4m3|fp8_e5m2";
-constexpr const char* kStateRoundings = "nearest|stochastic";
+constexpr const char* kRoundings = "nearest|stochastic";
 // The formats of dtype/formats.def that an array of this role may have, as "one|other".
 struct FormatNames {
     char text[256] = {};
@@ -269,7 +282,7 @@ const std::array kKeys = {
                                          "nearest|stochastic|nearest_away",
                                          "rounding of updated weights"),
 #define X(number, id, is_signed, what)                                                             \
-    state_rounding_key<numerics::StateId::id>("optimizer." #id ".rounding", kStateRoundings,       \
+    state_rounding_key<numerics::StateId::id>("optimizer." #id ".rounding", kRoundings,            \
                                               "rounding of " what "s"),
 #include "numerics/rules/states.def"
 #undef X
@@ -283,6 +296,12 @@ const std::array kKeys = {
                                   "off: dy*w in gemm.dgrad.dtype"),
     fp8_choice<&Fp8Policy::wgrad>("gemm.wgrad.quantized", "on|off",
                                   "off: dy*x in gemm.wgrad.dtype"),
+    operand_rounding_key<Operand::input>("gemm.input.rounding", kRoundings,
+                                         "rounding of codes of x"),
+    operand_rounding_key<Operand::weight>("gemm.weight.rounding", kRoundings,
+                                          "rounding of codes of w"),
+    operand_rounding_key<Operand::grad_output>("gemm.grad_output.rounding", kRoundings,
+                                               "rounding of codes of dy"),
     fp8_choice<&Fp8Policy::rule>("gemm.scale_rule",
                                  "current|float64|msamp|deepseek|mx_rceil|mx_floor|mx_ceil|mx_even",
                                  "from an amax to a scale"),

@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "recipe/layer_policy.hpp"
 
+#include <algorithm>
+
 #include "recipe/layer_rules.hpp"
 #include "status/status.hpp"
+#include "system/fnv.hpp"
 
 namespace mp::recipe {
+namespace {
 
-ProductOperands operands_of(GemmRole role) noexcept {
-    switch (role) {
-    case GemmRole::fprop:
-        return {Operand::input, Operand::weight};
-    case GemmRole::dgrad:
-        return {Operand::grad_output, Operand::weight};
-    case GemmRole::wgrad:
-        break;
+// Of the codes of a layer's operand.
+numerics::Rounding operand_rounding(const Fp8Policy& policy, Operand operand,
+                                    const std::string& layer) {
+    numerics::Rounding rounding;
+    if (policy.rounds_stochastically(operand)) {
+        system::Fnv64 hash;
+        hash.add(layer + "." + operand_name(operand));
+        rounding.stochastic = true;
+        rounding.uid = hash.value();
     }
-    return {Operand::grad_output, Operand::input};
+    return rounding;
 }
+
+} // namespace
 
 LayerPolicy::LayerPolicy(const Recipe& recipe, const std::string& name, const LayerSizes& sizes)
     : recipe_(for_layer(recipe, name)), rules_(fitting_patterns(recipe, name)), sizes_(sizes),
@@ -28,21 +35,33 @@ LayerPolicy::LayerPolicy(const Recipe& recipe, const std::string& name, const La
         const ProductOperands operands = operands_of(role);
         const bool is_quantized = is_fp8() && recipe::is_fp8(recipe_.fp8, role);
         const auto choose = [&](Operand operand) {
-            return is_quantized ? operand_format(recipe_.fp8, role, operand)
-                                : Format{high_precision[product], {}, {}};
+            return is_quantized ? OperandForm{operand_format(recipe_.fp8, role, operand),
+                                              operand_rounding(recipe_.fp8, operand, name)}
+                                : OperandForm{{high_precision[product], {}, {}}, {}};
         };
-        formats_[product] = {choose(operands.a), choose(operands.b)};
+        forms_[product] = {choose(operands.a), choose(operands.b)};
+    }
+    if (rounds_stochastically() && name.empty()) {
+        fail(Code::invalid_argument,
+             "linear: the recipe rounds its operands stochastically (gemm.*.rounding), by random "
+             "bits that follow from the layer's name, but it has none; set mp_linear_desc.name");
     }
 }
 
-const Format& LayerPolicy::resolve(GemmRole role, Operand operand) const {
+bool LayerPolicy::rounds_stochastically() const noexcept {
+    return std::any_of(forms_.begin(), forms_.end(), [](const Forms& forms) {
+        return forms.a.rounding.stochastic || forms.b.rounding.stochastic;
+    });
+}
+
+const OperandForm& LayerPolicy::resolve(GemmRole role, Operand operand) const {
     const ProductOperands operands = operands_of(role);
     if (operand != operands.a && operand != operands.b) {
         fail(Code::invalid_argument, "linear: %s multiplies %s by %s; %s is none of them",
              role_name(role), operand_name(operands.a), operand_name(operands.b),
              operand_name(operand));
     }
-    return operand == operands.a ? a(role) : b(role);
+    return operand == operands.a ? of(role).a : of(role).b;
 }
 
 const Format& LayerPolicy::first(Operand operand) const noexcept {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerPolicy: what a recipe says of one layer: what each operand of its products is rounded to.
+// LayerPolicy: what a recipe says of one layer: what each operand of its products is rounded to, and how.
 #pragma once
 
 #include <array>
 #include <string>
 
+#include "numerics/rounding.hpp"
 #include "recipe/recipe.hpp"
 
 namespace mp::recipe {
@@ -15,28 +16,30 @@ struct LayerSizes {
     bool is_first_or_last = false; // of the whole model
 };
 
-// What a product multiplies, in its order.
-struct ProductOperands {
-    Operand a;
-    Operand b;
+// How a product takes one of its operands.
+struct OperandForm {
+    Format format;
+    numerics::Rounding rounding; // of codes; their seed and time are the layer's
 };
-ProductOperands operands_of(GemmRole role) noexcept;
 
 class LayerPolicy {
   public:
-    // By the rules that the name fits. Throws invalid_argument where they cannot be together.
+    // By the rules that the name fits. Throws invalid_argument where they cannot be together, and for a layer without a name
+    // whose random bits would follow from it.
     LayerPolicy(const Recipe& recipe, const std::string& name, const LayerSizes& sizes);
 
     // As it is for this layer.
     [[nodiscard]] const Recipe& recipe() const noexcept { return recipe_; }
     // The patterns of its rules that the name fits, with commas; empty where there are none.
     [[nodiscard]] const std::string& rules() const noexcept { return rules_; }
-    // What the operand is in this product. All are rounded to nearest. Throws where the product has no such operand.
-    [[nodiscard]] const Format& resolve(GemmRole role, Operand operand) const;
-    // In the product that takes it first.
+    // Throws where the product has no such operand.
+    [[nodiscard]] const OperandForm& resolve(GemmRole role, Operand operand) const;
+    // Its format in the product that takes it first.
     [[nodiscard]] const Format& first(Operand operand) const noexcept;
-    [[nodiscard]] const Format& a(GemmRole role) const noexcept { return of(role).a; }
-    [[nodiscard]] const Format& b(GemmRole role) const noexcept { return of(role).b; }
+    [[nodiscard]] const Format& a(GemmRole role) const noexcept { return of(role).a.format; }
+    [[nodiscard]] const Format& b(GemmRole role) const noexcept { return of(role).b.format; }
+    // Whether any operand is.
+    [[nodiscard]] bool rounds_stochastically() const noexcept;
     [[nodiscard]] bool is_fp8() const noexcept { return high_precision_reason_.empty(); }
     // Why it has no fp8 product; empty where it has.
     [[nodiscard]] const std::string& high_precision_reason() const noexcept {
@@ -46,19 +49,19 @@ class LayerPolicy {
     [[nodiscard]] std::string fallback() const;
 
   private:
-    struct Formats {
-        Format a;
-        Format b;
+    struct Forms {
+        OperandForm a;
+        OperandForm b;
     };
-    [[nodiscard]] const Formats& of(GemmRole role) const noexcept {
-        return formats_[static_cast<std::size_t>(role)];
+    [[nodiscard]] const Forms& of(GemmRole role) const noexcept {
+        return forms_[static_cast<std::size_t>(role)];
     }
 
     Recipe recipe_;
     std::string rules_;
     LayerSizes sizes_;
     std::string high_precision_reason_;
-    std::array<Formats, 3> formats_; // by GemmRole
+    std::array<Forms, 3> forms_; // by GemmRole
 };
 
 } // namespace mp::recipe

@@ -201,6 +201,13 @@ Recipe for_layer(const Recipe& recipe, const std::string& name) {
     Recipe own = resolved(recipe, name, is_layer_key);
     // Ranks gather those weights as codes that can be: not this one, where it has no one scale.
     own.fp8.gather = own.fp8.gather && (recipe.layers.empty() || has_one_scale(own.fp8));
+    for (const Operand operand : {Operand::input, Operand::weight, Operand::grad_output}) {
+        // The whole recipe's rounding is of the layers that round.
+        if (recipe.fp8.rounds_stochastically(operand) && !recipe.layers.empty() &&
+            reason_for_no_rounding(own, operand) != nullptr) {
+            own.fp8.rounding[static_cast<std::size_t>(operand)] = RoundingMode::nearest;
+        }
+    }
     check_resolved(own, recipe, "layer", name);
     return own;
 }

@@ -10,11 +10,9 @@
 #include "numerics/loss_scale.hpp"
 #include "numerics/rules/rule.hpp"
 #include "recipe/fp8_policy.hpp"
+#include "recipe/rounding_mode.hpp"
 
 namespace mp::recipe {
-
-// nearest: halves to even. nearest_away: halves away from zero, for weights made from fp32 masters.
-enum class RoundingMode : int32_t { nearest = 0, stochastic = 1, nearest_away = 2 };
 
 // The numbers of MP_SCALER_*.
 enum class ScalerKind : int32_t { dynamic = 0, fixed = 1, none = 2 };
@@ -75,6 +73,8 @@ const std::vector<Preset>& presets();
 // Throws unknown_name with the nearest names.
 const Preset& find_preset(const std::string& name);
 
+// Why products round nothing to codes of the operand; null where they do.
+const char* reason_for_no_rounding(const Recipe& recipe, Operand operand) noexcept;
 // Everything wrong with the combination, one sentence each; empty if nothing is.
 std::vector<std::string> problems(const Recipe& recipe);
 // Throws invalid_argument with all problems.

@@ -65,6 +65,15 @@ void find_fp8_problems(const Fp8Policy& p, Findings& found) {
                "between ranks; set gemm.scaling to delayed or tensorwise");
 }
 
+void find_operand_rounding_problems(const Recipe& r, Findings& found) {
+    for (const Operand operand : {Operand::input, Operand::weight, Operand::grad_output}) {
+        const char* const reason = reason_for_no_rounding(r, operand);
+        found.need(!r.fp8.rounds_stochastically(operand) || reason == nullptr,
+                   std::string("gemm.") + operand_name(operand) + ".rounding is stochastic, but " +
+                       (reason != nullptr ? reason : "") + "; set it to nearest");
+    }
+}
+
 void find_weight_rounding_problems(const Recipe& r, Findings& found) {
     const bool is_stochastic = r.weight_rounding == RoundingMode::stochastic;
     found.need(
@@ -123,10 +132,23 @@ void find_reduce_problems(const Recipe& r, Findings& found) {
 
 } // namespace
 
+const char* reason_for_no_rounding(const Recipe& r, Operand operand) noexcept {
+    if (!has_codes(r.fp8, operand)) {
+        return "no product takes codes of it (gemm.scaling, gemm.*.quantized)";
+    }
+    const bool is_codes_itself =
+        r.fp8.gather || (r.weight == FormatId::e4m3_scaled && has_one_scale(r.fp8));
+    return operand == Operand::weight && is_codes_itself
+               ? "products take weights that are codes as they are (weight.gather.codes, "
+                 "weight.dtype)"
+               : nullptr;
+}
+
 std::vector<std::string> problems(const Recipe& r) {
     Findings found;
     const auto need = [&](bool holds, const char* text) { found.need(holds, text); };
     find_fp8_problems(r.fp8, found);
+    find_operand_rounding_problems(r, found);
     for (int k = 0; k < numerics::kStateIdCount; ++k) {
         find_state_problems(numerics::kStateSpecs[k], r.states[k], found);
     }

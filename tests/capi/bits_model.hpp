@@ -29,6 +29,8 @@ inline constexpr std::size_t kWorkspaceBytes = std::size_t{1} << 26; // used one
 enum Param : int32_t { kEmbedding, kFirst, kSecond, kBias, kScale, kParamCount };
 inline constexpr const char* kParamNames[] = {"embedding", "first", "second", "bias", "scale"};
 
+inline constexpr const char* kLayerNames[] = {"first", "second", "third"};
+
 class Model {
   public:
     // `seed`: of the first values, which a load replaces.
@@ -335,6 +337,7 @@ class Model {
             mp_linear_desc desc = MP_LINEAR_DESC_INIT;
             desc.in_features = i == 1 ? kOut : kIn;
             desc.out_features = i == 1 ? kIn : kOut;
+            desc.name = kLayerNames[i];
             desc.flags = c_[kCache] != 0 ? MP_LINEAR_CACHE_WEIGHT : 0;
             mp_linear* made = nullptr;
             const mp_status status =

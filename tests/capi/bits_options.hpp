@@ -69,7 +69,7 @@ inline const std::array<OptionInfo, kOptionCount>& options() {
         {"recipe",
          {"fp32", "bf16_mixed", "bf16_pure_sr", "bf16_pure_kahan", "bf16_pure_remainder",
           "fp16_mixed", "fp8_delayed", "fp8_current", "fp8_rowwise", "fp8_block", "mxfp8",
-          "msamp_o2", "msamp_o3", "int8_blocks", "lion", "fp8_gather"}},
+          "msamp_o2", "msamp_o3", "int8_blocks", "lion", "fp8_gather", "fp8_stochastic"}},
         {"ranks", {"1", "2", "3", "4", "5", "6", "7", "8"}},
         {"transport", {"none", "self", "threads", "callbacks"}},
         {"order", {"rank", "tree", "exact"}}, // as MP_COMM_ORDER_* numbers them
@@ -138,6 +138,11 @@ inline bool rounds_gathered(const Configuration& c) {
            (name.rfind("fp8_", 0) == 0 && name != "fp8_gather");
 }
 
+// By bits that follow from the number of a micro-batch, among those of all ranks whose optimizer knows the layers.
+inline bool rounds_operands(const Configuration& c) {
+    return std::string(value_of(c, kRecipe)) == "fp8_stochastic";
+}
+
 inline std::string recipe_text(const Configuration& c) {
     const std::string name = value_of(c, kRecipe);
     if (name == "int8_blocks") {
@@ -152,6 +157,10 @@ inline std::string recipe_text(const Configuration& c) {
         return std::string(R"({"recipe": "fp8_current", "weight.gather.dtype": "fp32",
                                "weight.gather.codes": ")") +
                (c[kGather] != 0 ? "on" : "off") + "\"}";
+    }
+    if (rounds_operands(c)) {
+        return R"({"recipe": "fp8_rowwise", "gemm.input.rounding": "stochastic",
+                   "gemm.weight.rounding": "stochastic", "gemm.grad_output.rounding": "stochastic"})";
     }
     return name == "lion" ? "bf16_pure_sr" : name;
 }

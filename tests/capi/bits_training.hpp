@@ -68,6 +68,7 @@ inline Configuration first_half(const Configuration& c) {
          {kRecipe, kOrder, kSlotCount, kWire, kThreads, kSaving, kFrozen, kRules, kUnused}) {
         half[same] = c[same];
     }
+    half[kLayers] = rounds_operands(c) ? c[kLayers] : 0;
     if (c[kTransport] != kNone) {
         half[kRanks] = c[kSavedOn] - 1;
         half[kTransport] = half[kRanks] == 0 ? kSelf : kThreadRanks;

@@ -69,6 +69,11 @@ Configuration made_valid(Configuration c) {
     if (is_scaled(c)) { // gradients have scales, too
         c[kArrays] = 0;
     }
+    if (rounds_operands(c) && c[kTransport] != kNone) {
+        c[kOrder] = MP_COMM_ORDER_RANK; // micro-batches are not dealt to ranks in turn
+        c[kSavedOn] = c[kSavedOn] == 0 ? 0 : ranks_of(c);
+        c[kLayers] = 1;
+    }
     return c;
 }
 
@@ -80,6 +85,7 @@ Configuration plain_of(const Configuration& c) {
     plain[kFrozen] = c[kFrozen];
     plain[kRules] = c[kRules];
     plain[kUnused] = c[kUnused];
+    plain[kLayers] = rounds_operands(c) ? c[kLayers] : 0;
     const bool rounds = rounds_gathered(c) && c[kStage] > 0;
     if (c[kTransport] == kNone ||
         (c[kOrder] == MP_COMM_ORDER_RANK && ranks_of(c) == 1 && c[kWire] == 0 && !rounds)) {
@@ -185,7 +191,7 @@ class Matrix {
 // ---- a covering set ------------------------------------------------------------------------------
 
 constexpr std::size_t kAllPairs = 400;
-constexpr std::size_t kMostValues = 16;
+constexpr std::size_t kMostValues = 17;
 constexpr std::size_t kOneOption = kOptionCount * kMostValues;
 using Meetings = std::bitset<kOneOption * kOneOption>; // of two values of two options
 

@@ -8,11 +8,25 @@ namespace mp_test::saved {
 
 inline constexpr int64_t kRows = 64;
 inline constexpr int64_t kSize = 96; // of every layer, in and out
-inline constexpr const char* kRecipes[] = {"fp32",        "fp16_mixed",  "bf16_mixed",
-                                           "fp8_delayed", "fp8_current", "fp8_rowwise",
-                                           "fp8_block",   "mxfp8",       "fp8_rowwise_gw_hp"};
+// Passes of the same numbers differ in their random bits, and those follow the order of forwards.
+inline constexpr const char* kStochastic = R"({"recipe": "fp8_rowwise",
+    "gemm.input.rounding": "stochastic", "gemm.weight.rounding": "stochastic",
+    "gemm.grad_output.rounding": "stochastic"})";
+inline constexpr const char* kRecipes[] = {
+    "fp32",        "fp16_mixed", "bf16_mixed", "fp8_delayed",       "fp8_current",
+    "fp8_rowwise", "fp8_block",  "mxfp8",      "fp8_rowwise_gw_hp", kStochastic};
 
 using Bytes = std::vector<unsigned char>;
+
+// Layers of one seed have one name, and so the same random bits.
+inline std::string layer_name(uint64_t seed) { return "layer" + std::to_string(seed); }
+inline Linear make(mp_context* context, mp_recipe* recipe, uint64_t seed, uint32_t flags,
+                   mp_tensor* weight) {
+    const std::string name = layer_name(seed);
+    mp_linear_desc desc = linear_desc(kSize, kSize, flags);
+    desc.name = name.c_str();
+    return make_linear(context, recipe, desc, weight);
+}
 
 // A layer with its weight and main gradient.
 struct Layer {
@@ -22,10 +36,10 @@ struct Layer {
     Linear linear;
 
     Layer(mp_context* context, const char* name, uint64_t seed, uint32_t flags = 0)
-        : recipe(make_recipe(context, name)),
+        : recipe(recipe_of(context, name)),
           w(make_tensor(context, MP_DTYPE_FP32, {kSize, kSize}, numbers(kSize * kSize, seed))),
           dw(make_tensor(context, MP_DTYPE_FP32, {kSize, kSize})),
-          linear(make_linear(context, recipe, linear_desc(kSize, kSize, flags), w)) {}
+          linear(make(context, recipe, seed, flags, w)) {}
 
     void end_step() const {
         mp_linear* const one = linear;

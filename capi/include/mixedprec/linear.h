@@ -58,8 +58,8 @@ typedef struct mp_linear_desc {
     uint32_t flags;       /* MP_LINEAR_* */
     int64_t in_features;  /* required, > 0 */
     int64_t out_features; /* required, > 0 */
-    /* What the model calls the layer, for the recipe's key "layers" and for messages: 1 to 255 bytes of UTF-8, copied. NULL: it
-     * has no name. mp_linear_get_desc gives a string that lives as long as the layer. */
+    /* What the model calls the layer, for the recipe's key "layers", for random bits (gemm.*.rounding) and for messages: 1 to
+     * 255 bytes of UTF-8, copied. NULL: it has no name. mp_linear_get_desc gives a string that lives as long as the layer. */
     const char* name;
 } mp_linear_desc;
 
@@ -106,7 +106,7 @@ MP_BEGIN_DECLS
  * @param[out] out      the new layer
  * @returns MP_STATUS_OK; MP_STATUS_WARNING where its sizes keep it in high precision under an fp8 recipe (the layer is made);
  *          MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE;
- *          MP_STATUS_INVALID_ARGUMENT (device, recipe); MP_STATUS_UNSUPPORTED
+ *          MP_STATUS_INVALID_ARGUMENT (device, recipe; no name where operands are rounded stochastically); MP_STATUS_UNSUPPORTED
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe,
@@ -120,7 +120,9 @@ MP_API mp_status mp_linear_create(mp_context* context, mp_recipe* recipe,
  * @param[in] y       written; [rows, out]. What a call writes shares memory with nothing else of it, the weight and the
  *                    queue's workspace included
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
- *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, overlap); MP_STATUS_OUT_OF_MEMORY; vendor codes
+ *          MP_STATUS_INVALID_DTYPE; MP_STATUS_INVALID_ARGUMENT (device, overlap); MP_STATUS_OUT_OF_MEMORY;
+ *          MP_STATUS_BAD_STATE in a capture where operands are rounded stochastically: each replay would have the same random
+ *          bits; vendor codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp_tensor* y);
@@ -153,7 +155,8 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
  * @param[in] queue    NULL: the default queue
  * @param[in] comm     the ranks; NULL: this one alone
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
- *          MP_STATUS_BAD_STATE for a layer of mp_optimizer_set_linears, whose scales would move twice;
+ *          MP_STATUS_BAD_STATE for a layer of mp_optimizer_set_linears, whose scales would move twice, and in a capture as
+ *          mp_linear_forward;
  *          vendor codes; with `comm` as mp_comm_all_to_all, and then no layer has moved on
  * @threads B; C with `comm`
  * @since 0.2 */
@@ -319,8 +322,9 @@ MP_API mp_status mp_linear_get_advice(const mp_linear* linear, int32_t operand, 
 MP_API mp_status mp_linear_set_monitor(mp_linear* linear, const char* name, int32_t every,
                                        mp_linear_monitor_fn monitor, void* payload);
 
-/** Copies out what the layer must remember for training to go on bit for bit: delayed scales and amax histories.
- * A few bytes for recipes without them. Blocks.
+/** Copies out what the layer must remember for training to go on bit for bit: delayed scales and amax histories; under
+ * stochastic rounding of operands the step's number, and how many micro-batches it has had. A few bytes for recipes without
+ * them. Blocks.
  * @param[in]  linear    the layer
  * @param[out] buffer    receives the bytes; may be NULL when capacity is 0
  * @param[in]  capacity  bytes of buffer; nothing is written when it is too small

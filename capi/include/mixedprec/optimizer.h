@@ -189,8 +189,9 @@ MP_API mp_status mp_optimizer_mark_unused(mp_optimizer* optimizer, mp_queue* que
  * agreement, without a message more: in place of mp_linear_end_step, with the same bits. A skipped step (a gradient that is
  * not finite) moves delayed scales on as any other, as in Transformer Engine, where an amax that is not finite itself
  * changes nothing; a step that fails in or before its agreement moves nothing, and the amaxes wait for the next one.
- * Replaces the layers named before. The optimizer keeps them alive. Blocks where ranks share it: every rank then names as
- * many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
+ * Operands that are rounded stochastically have the optimizer's seed from now on, and bits of their own on each rank.
+ * Replaces the layers named before, whose seed is 0 again. The optimizer keeps them alive. Blocks where ranks share it: every
+ * rank then names as many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
  * @param[in] optimizer  the optimizer
  * @param[in] linears    the layers, on the optimizer's device; NULL among them is passed over
  * @param[in] count      how many; 0: none any more

@@ -57,6 +57,12 @@
 #define MP_RECIPE_GEMM_FPROP_QUANTIZED "gemm.fprop.quantized" /* forward */
 #define MP_RECIPE_GEMM_DGRAD_QUANTIZED "gemm.dgrad.quantized" /* data gradient */
 #define MP_RECIPE_GEMM_WGRAD_QUANTIZED "gemm.wgrad.quantized" /* weight gradient */
+/* Rounding of the codes that fp8 products take: "nearest" (halves to even), "stochastic". In every scaling and on every device.
+ * Operands of products in high precision, and codes that are given, are never rounded so. The random bits follow from the
+ * layer's name, so a layer must have one (mp_linear_desc.name); docs/numerics.md has their key. */
+#define MP_RECIPE_GEMM_INPUT_ROUNDING "gemm.input.rounding"             /* x */
+#define MP_RECIPE_GEMM_WEIGHT_ROUNDING "gemm.weight.rounding"           /* w */
+#define MP_RECIPE_GEMM_GRAD_OUTPUT_ROUNDING "gemm.grad_output.rounding" /* dy */
 /* From an amax to a scale: "current", "float64", "msamp", "deepseek", "mx_rceil", "mx_floor", "mx_ceil",
  * "mx_even"; see MP_SCALE_RULE_* in quant.h. */
 #define MP_RECIPE_GEMM_SCALE_RULE "gemm.scale_rule"

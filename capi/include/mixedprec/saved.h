@@ -157,7 +157,8 @@ MP_API mp_status mp_linear_get_operand_format(const mp_linear* linear, int32_t p
                                               mp_quant_desc* quant);
 
 /** Rounds an operand as the product would, into codes of the caller's: by the layer's delayed scale where it has one, and
- * counted by the layer at once, so not for an evaluation. Enqueues. Give them to the calls above as x or dy, or to
+ * counted by the layer at once, so not for an evaluation. Random bits are those of the next forward, or of the first backward
+ * that has not run. Enqueues. Give them to the calls above as x or dy, or to
  * mp_linear_set_weight_codes.
  * @param[in] linear   the layer
  * @param[in] queue    NULL: the default queue
