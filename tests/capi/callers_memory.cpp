@@ -152,6 +152,9 @@ TEST(CallersMemory, IsNotTakenByAFailure) {
                 }
                 MP_OK(mp_optimizer_add_params(optimizer, 0, params, 1, nullptr));
                 if (stage == 3) { // and has no memory now
+                    const Tensor lr = wrap_tensor(context, MP_DTYPE_FP32, {1}, memory[1]);
+                    MP_FAILS(mp_optimizer_set_lr_tensor(optimizer, 0, lr),
+                             MP_STATUS_INVALID_ARGUMENT, "gradient of 'second'");
                     MP_FAILS(add_param(optimizer, 0, "third",
                                        make_tensor(context, MP_DTYPE_FP32, {4}), tensors[1]),
                              MP_STATUS_BAD_STATE, "desc.grad");
@@ -183,6 +186,7 @@ TEST(CallersMemory, TakesGradientsOfBeforeTheCut) {
             MP_OK(add_param(optimizer, 0, "w", param, gradient));
             MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
             after[stage - 1] = weight;
+            EXPECT_EQ(grad, stage == 1 ? numbers(40000, 2) : std::vector<float>(40000));
         }
         EXPECT_EQ(after[0], after[1]);
         EXPECT_NE(after[0], numbers(40000, 1));
@@ -287,6 +291,29 @@ TEST(CallersMemory, MeetsNothingElse) {
                          MP_STATUS_BAD_STATE, "weight of parameter 0", "gradient of parameter 2");
             }
         }
+    });
+}
+
+// A gradient that stays has its place for itself.
+TEST(CallersMemory, NothingGetsThePlaceOfAGradientThatStays) {
+    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
+        const Context context = make_context(1);
+        const mp_sharding_desc sharding = stage_desc(3);
+        const Optimizer optimizer =
+            make_optimizer_on(comm, context, make_recipe(context, "fp32"), nullptr, &sharding);
+        add_group(optimizer);
+        std::vector<float> memory(40000);
+        mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {40000});
+        desc.flags = MP_TENSOR_DEFERRED;
+        mp_tensor* made = nullptr;
+        MP_OK(mp_tensor_wrap(context, &desc, memory.data(), nullptr, nullptr, &made));
+        const Tensor first(made);
+        MP_OK(add_param(optimizer, 0, "first", first));
+        MP_OK(add_param(optimizer, 0, "second", make_tensor(context, MP_DTYPE_FP32, {40000}),
+                        wrap_tensor(context, MP_DTYPE_FP32, {40000}, memory.data())));
+        MP_OK(mp_optimizer_shard(optimizer, nullptr));
+        MP_FAILS(gather(optimizer, {0}), MP_STATUS_BAD_STATE, "weight of parameter 0",
+                 "gradient of parameter 1");
     });
 }
 

@@ -32,6 +32,7 @@ struct RankOptions {
     double max_grad_norm = 0.0;
     bool has_scaler = false;
     bool has_idle_group = false; // whose parameter takes no part
+    bool lends = false;          // weights lie in one tensor, and gradients in another
 };
 
 class RankTraining {
@@ -71,6 +72,9 @@ class RankTraining {
         EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe_, MP_RECIPE_WEIGHT_DTYPE, &weight)));
         const std::string type = weight;
         dtype_ = type == "fp32" ? MP_DTYPE_FP32 : type == "fp16" ? MP_DTYPE_FP16 : MP_DTYPE_BF16;
+        if (options.lends) {
+            lend();
+        }
         add_parameter(groups[1], 5);
         add_parameter(groups[0], 40000);
         add_parameter(groups[1], 4097);
@@ -164,12 +168,33 @@ class RankTraining {
         }
         return all;
     }
+    void lend() {
+        const char* grad = nullptr;
+        EXPECT_TRUE(succeeded(mp_recipe_get_string(recipe_, MP_RECIPE_GRAD_DTYPE, &grad)));
+        lent_weights_ = make_tensor(context_, dtype_, {kCount});
+        lent_gradients_ = make_tensor(
+            context_, std::string(grad) == "fp32" ? MP_DTYPE_FP32 : MP_DTYPE_BF16, {kCount});
+    }
+    // Behind what was lent before.
+    Tensor lent_part(mp_tensor* whole, int64_t count) const {
+        return view_of(whole, lent_, {count});
+    }
     void add_parameter(int32_t group, int64_t count) {
         params_.push_back(make_tensor(context_, dtype_, {count}, values(count, 1)));
+        Tensor grad;
+        if (lent_weights_ != nullptr) {
+            Tensor part = lent_part(lent_weights_, count);
+            EXPECT_TRUE(succeeded(mp_tensor_copy(params_.back(), nullptr, part)));
+            EXPECT_TRUE(succeeded(mp_context_sync(context_)));
+            params_.back() = std::move(part);
+            grad = lent_part(lent_gradients_, count);
+            lent_ += (count + 127) / 128 * 128;
+        }
         const std::string name = "p" + std::to_string(count);
         mp_param_desc desc = MP_PARAM_DESC_INIT;
         desc.name = name.c_str();
         desc.param = params_.back();
+        desc.grad = grad;
         EXPECT_TRUE(succeeded(mp_optimizer_add_param(optimizer_, group, &desc, nullptr)));
     }
 
@@ -177,6 +202,8 @@ class RankTraining {
     mp_comm* comm_;
     Recipe recipe_;
     int32_t dtype_ = MP_DTYPE_FP32;
+    Tensor lent_weights_, lent_gradients_;
+    int64_t lent_ = 0; // elements
     std::vector<Tensor> params_;
     Optimizer optimizer_;
     Scaler scaler_;

@@ -202,6 +202,13 @@ TEST_P(SimulatedNccl, TrainsWithTheBitsOfRanksOnTheHost) {
                         << "flags " << flags;
                 });
             }
+            RankOptions lent = {recipe, stage};
+            lent.lends = true;
+            run(count, [&](Rank& rank) {
+                EXPECT_EQ(train(rank.context, rank.comm, lent, rank.number),
+                          host[static_cast<std::size_t>(rank.number)])
+                    << "in memory of the caller's";
+            });
         }
     }
 }
