@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP_OPTIMIZER_OFFLOAD_GRADS without ranks: when a gradient has memory on the device, what is added to it after it has left, what
-// travels, and what is refused. Bits of whole trainings: optimizer_offload.cpp, equal_bits.cpp.
+// MP_OPTIMIZER_OFFLOAD_GRADS: when a gradient has memory on the device, what is added to it, or to ranks' sums, after it has
+// left, what travels, and what is refused. Bits of whole trainings: optimizer_offload.cpp, equal_bits.cpp.
 #include "optimizers.hpp"
 #include "sharded_model.hpp"
 #include "support.hpp"
@@ -13,16 +13,17 @@ constexpr uint32_t kAll = MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS;
 constexpr int64_t kCounts[] = {40000, 5};
 
 struct Model {
-    Context context = make_context();
+    Context context = make_context(1);
     Recipe recipe = make_recipe(context, "bf16_mixed_dual"); // fp32 gradients
     Optimizer optimizer;
     std::vector<Tensor> params;
 
-    explicit Model(uint32_t flags) {
+    explicit Model(uint32_t flags, mp_comm* comm = nullptr,
+                   const mp_sharding_desc& sharding = MP_SHARDING_DESC_INIT) {
         mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
         desc.flags = flags;
         desc.max_grad_norm = 1.0;
-        optimizer = make_optimizer(context, recipe, desc);
+        optimizer = make_optimizer_on(comm, context, recipe, &desc, &sharding);
         EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer, nullptr, nullptr)));
         for (const int64_t count : kCounts) {
             params.push_back(make_tensor(context, MP_DTYPE_BF16, {count},
@@ -30,6 +31,7 @@ struct Model {
             const std::string name = std::to_string(count);
             EXPECT_TRUE(succeeded(add_param(optimizer, 0, name.c_str(), params.back())));
         }
+        EXPECT_TRUE(comm == nullptr || succeeded(mp_optimizer_shard(optimizer, nullptr)));
     }
     [[nodiscard]] bool has_memory(int32_t i) const {
         void* data = nullptr;
@@ -87,6 +89,52 @@ TEST(OffloadGradients, MicroBatchesAddUpAsOnTheDevice) {
                 model->step();
             }
             expect_equal(ordinary, offloaded);
+        }
+    }
+}
+
+// Each contribution of a step is added to the sums that are on the host already: in fp32, and as codes under shared scales.
+TEST(OffloadGradients, SumsOverRanksAddUpAsOnTheDevice) {
+    for (const bool has_codes : {false, true}) {
+        for (const int32_t stage : {1, 2, 3}) {
+            run_sharded(3, [&](mp_comm* comm, int32_t rank) {
+                mp_sharding_desc sharding = stage_desc(stage);
+                sharding.wire_dtype = has_codes ? MP_DTYPE_FP8_E4M3 : MP_DTYPE_NONE;
+                sharding.wire_scale = has_codes ? MP_COMM_SCALE_SHARED : MP_COMM_SCALE_DEFAULT;
+                const Model ordinary(MP_OPTIMIZER_ZERO_GRAD, comm, sharding);
+                const Model offloaded(kAll | MP_OPTIMIZER_ZERO_GRAD, comm, sharding);
+                std::vector<mp_optimizer_stats> stats;
+                for (const Model* model : {&ordinary, &offloaded}) {
+                    for (uint64_t step = 1; step <= 2; ++step) {
+                        for (uint64_t micro = 0; micro < 3; ++micro) {
+                            for (const int32_t i : {1, 0}) {
+                                model->acquire(i);
+                                model->add(i,
+                                           step * 100 + micro * 10 + static_cast<uint64_t>(rank));
+                                model->ready(i);
+                            }
+                        }
+                        model->step();
+                        stats.push_back(stats_of(model->optimizer));
+                    }
+                    const int32_t all[] = {0, 1};
+                    MP_OK(mp_optimizer_gather_begin(model->optimizer, nullptr, all, 2));
+                    MP_OK(mp_optimizer_gather_wait(model->optimizer, nullptr, all, 2));
+                }
+                for (std::size_t step = 0; step < 2; ++step) {
+                    EXPECT_EQ(stats[step].grad_norm, stats[step + 2].grad_norm);
+                    EXPECT_GT(stats[step].grad_norm, 0.0F);
+                }
+                for (std::size_t i = 0; i < 2; ++i) {
+                    EXPECT_EQ(bytes_of(ordinary.params[i]), bytes_of(offloaded.params[i]))
+                        << "stage " << stage << ", codes " << has_codes;
+                }
+                EXPECT_GT(offloaded.traffic().to_host_bytes, 0);
+                const int32_t all[] = {0, 1};
+                for (const Model* model : {&ordinary, &offloaded}) {
+                    MP_OK(mp_optimizer_gather_free(model->optimizer, nullptr, all, 2));
+                }
+            });
         }
     }
 }

@@ -78,6 +78,10 @@ def check_plan(command, check, folder):
     offloaded = command.json("plan --params 1M --memory 9M --recipe fp32 --offload", 0)["plans"][0]
     check(offloaded["fits"] and offloaded["bytes"]["total"] - offloaded["bytes"]["on_host"] == 8_000_000,
           "plan: weights and gradients alone are the device's")
+    both = command.json("plan --params 1M --recipe fp32 --offload --offload-grads", 0)["plans"][0]["bytes"]
+    check(both["total"] - both["on_host"] == 4_000_000, "plan: weights alone are the device's")
+    plans = command.json("plan --params 1M --recipe fp32 --offload --offload-grads --ranks 2", 0)["plans"]
+    check([one["stage"] for one in plans] == [1, 2, 3], "plan: stages whose sums the host may have")
     plans = command.json("plan --shapes 1024x1024*2,1024 --recipe fp32 --ranks 4")["plans"]
     count = 2 * 1024 * 1024 + 1024
     check([one["stage"] for one in plans] == [0, 1, 2, 3] and

@@ -106,7 +106,9 @@ std::vector<int32_t> stages_of(const Options& options, size_t recipes) {
         return {};
     }
     if (options.stages.empty()) {
-        return recipes == 1 ? std::vector<int32_t>{0, 1, 2, 3} : std::vector<int32_t>{1};
+        const std::vector<int32_t> all = options.offload_grads ? std::vector<int32_t>{1, 2, 3}
+                                                               : std::vector<int32_t>{0, 1, 2, 3};
+        return recipes == 1 ? all : std::vector<int32_t>{1};
     }
     std::vector<int32_t> stages;
     for (const std::string& stage : split(options.stages, ',')) {
