@@ -41,7 +41,8 @@ TEST(LayerPolicy, ResolvesEveryOperandOfEveryPreset) {
         for (const GemmRole role : kRoles) {
             const ProductOperands operands = operands_of(role);
             for (const Operand operand : {operands.a, operands.b}) {
-                const Format& format = policy.resolve(role, operand);
+                const Format& format = policy.resolve(role, operand).format;
+                EXPECT_FALSE(policy.resolve(role, operand).rounding.stochastic);
                 const bool is_fp8 = recipe::is_fp8(preset.recipe.fp8, role);
                 const Format expected = is_fp8
                                             ? operand_format(preset.recipe.fp8, role, operand)
@@ -49,11 +50,26 @@ TEST(LayerPolicy, ResolvesEveryOperandOfEveryPreset) {
                 EXPECT_TRUE(format == expected) << preset.name << " " << role_name(role);
                 quantized += format.is_quantized() ? 1 : 0;
             }
-            EXPECT_TRUE(policy.resolve(role, operands.a) == policy.a(role));
-            EXPECT_TRUE(policy.resolve(role, operands.b) == policy.b(role));
+            EXPECT_TRUE(policy.resolve(role, operands.a).format == policy.a(role));
+            EXPECT_TRUE(policy.resolve(role, operands.b).format == policy.b(role));
         }
     }
     EXPECT_GT(quantized, 30);
+}
+
+// One rounding of an operand in all products that take codes of it; its uid is that of its name.
+TEST(LayerPolicy, ResolvesTheRoundingOfCodes) {
+    Recipe recipe = find_preset("fp8_rowwise_gw_hp").recipe;
+    recipe.fp8.rounding[static_cast<std::size_t>(Operand::grad_output)] = RoundingMode::stochastic;
+    const LayerPolicy policy(recipe, "h0", kSizes), other(recipe, "h1", kSizes);
+    const auto rounding = [](const LayerPolicy& of, GemmRole role, Operand operand) {
+        return of.resolve(role, operand).rounding;
+    };
+    const auto dgrad = rounding(policy, GemmRole::dgrad, Operand::grad_output);
+    EXPECT_TRUE(dgrad.stochastic && policy.rounds_stochastically());
+    EXPECT_NE(dgrad.uid, rounding(other, GemmRole::dgrad, Operand::grad_output).uid);
+    EXPECT_FALSE(rounding(policy, GemmRole::wgrad, Operand::grad_output).stochastic) << "in bf16";
+    EXPECT_FALSE(rounding(policy, GemmRole::fprop, Operand::input).stochastic);
 }
 
 TEST(LayerPolicy, FirstIsTheProductThatTakesAnOperandFirst) {
