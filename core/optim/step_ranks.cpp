@@ -16,9 +16,9 @@ StepRanks::StepRanks(shard::Sharding* sharding, const NormGroup& others,
 }
 
 PlacedSums StepRanks::sums(Stream& stream, const PlacedSums& own) {
-    is_summed_ = true;
     PlacedSums all = shares_sums() ? sharding_->all_sums(stream, own, enabled_)
                                    : PlacedSums{nullptr, own.sums, own.places, own.count, own.held};
+    is_summed_ = true; // what fails before fails before its message, or with the communicator
     if (others_ == nullptr) {
         return all;
     }
