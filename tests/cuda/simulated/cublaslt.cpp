@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of cuBLASLt that backends/cuda uses, as its documentation describes them, for the simulated runtime. A call
 // of cublasLtMatmul that is refused is a misuse: what the heuristics took is all that may be asked of it.
+#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -17,13 +18,13 @@ constexpr uint64_t kWorkspace = uint64_t{1} << 20;
 
 template <typename T, typename Opaque> cublasStatus_t make(Opaque** out, const T& value) {
     *out = reinterpret_cast<Opaque*>(new T(value));
-    ++control().handles;
+    ++std::atomic_ref(control().handles); // of any rank's thread
     return CUBLAS_STATUS_SUCCESS;
 }
 
 template <typename T, typename Opaque> cublasStatus_t destroy(Opaque* handle) {
     delete reinterpret_cast<T*>(handle);
-    --control().handles;
+    --std::atomic_ref(control().handles);
     return CUBLAS_STATUS_SUCCESS;
 }
 
