@@ -239,7 +239,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
                                               int* returned) {
     *returned = 0;
     LtControl& test = lt_control();
-    ++test.searches;
+    ++std::atomic_ref(test.searches);
     if (test.next_answer != CUBLAS_STATUS_SUCCESS) {
         return std::exchange(test.next_answer, CUBLAS_STATUS_SUCCESS);
     }
