@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headers of GGUF files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian: counts, keys
-// with typed values, tensors with shapes from the fastest dimension on, and behind padding their bytes. Read strictly, in time
-// linear but for sorts.
+// Headers of GGUF files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), versions 2 and 3, little-endian: counts,
+// keys with typed values, tensors with shapes from the fastest dimension on, and behind padding their bytes. Read strictly, in
+// time linear but for sorts.
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,8 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
                                  comm::MessageCounts& messages)
     : comm_(comm), plan_(plan), form_(form), gradients_(std::move(gradients)),
       buckets_(plan.buckets().size()), sum_offsets_(gradients_.size(), -1),
-      scales_(stream, plan, shard(), shares_of(form_.wires), contributions()), messages_(messages) {
+      scales_(stream, plan, shard(), shares_of(form_.wires), contributions(), form_.lane),
+      messages_(messages) {
     int64_t total = 0;
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
         const ShardBucket& of_plan = plan.buckets()[i];
@@ -77,9 +78,6 @@ GradientBuckets::GradientBuckets(Stream& stream, comm::Communicator& comm, const
         reset(bucket, of_plan);
     }
     sums_ = SumsMemory(stream, form_.lane, static_cast<std::size_t>(total));
-    if (form_.lane != nullptr) {
-        scales_.keep_on_host(*form_.lane);
-    }
 }
 
 // By the rank that is sent to, and inside its slices by the node that it goes on to. Without nodes, ranks beyond the plan's
@@ -143,13 +141,7 @@ void GradientBuckets::ready(Stream& stream, int32_t parameter) {
              "reduction of its bucket",
              parameter);
     }
-    const Tensor& gradient = *gradients_[static_cast<std::size_t>(parameter)];
-    if (gradient.is_placed() && !gradient.has_memory()) { // what was written there would be lost
-        fail(Code::bad_state,
-             "optimizer: the gradient of parameter %d is ready, but has no memory now; call "
-             "mp_optimizer_acquire_grad before anything is added to it",
-             parameter);
-    }
+    check_acquired(*gradients_[static_cast<std::size_t>(parameter)], parameter);
     set_ready(stream, index, place);
 }
 
@@ -364,7 +356,7 @@ void GradientBuckets::finish(Stream& stream) {
     }
     land(stream);
     if (form_.lane != nullptr) {
-        scales_.leave(stream, *form_.lane);
+        scales_.leave(stream);
         form_.lane->wait(stream);
     }
 }
@@ -397,11 +389,8 @@ ArrayRef GradientBuckets::sum_of(int32_t parameter) const {
     const int64_t count = plan_.slice_on(parameter, shard()).count;
     const TensorRef sums = {count == 0 ? nullptr : sums_.data() + sum_offsets_[i], count,
                             sum_dtype(form_.wires[i])};
-    if (!scales_.shares(parameter)) {
-        return plain_array(sums);
-    }
-    return scaled_array(sums, form_.lane != nullptr ? scales_.host_scale(parameter)
-                                                    : scales_.scale(parameter));
+    return scales_.shares(parameter) ? scaled_array(sums, scales_.step_scale(parameter))
+                                     : plain_array(sums);
 }
 
 } // namespace mp::shard

@@ -44,6 +44,15 @@ void LentMemory::restore(Stream& stream, Tensor& tensor, Owner owner) {
     }
 }
 
+void check_acquired(const Tensor& gradient, int32_t parameter) {
+    if (gradient.is_placed() && !gradient.has_memory()) {
+        fail(Code::bad_state,
+             "optimizer: the gradient of parameter %d is ready, but has no memory now; call "
+             "mp_optimizer_acquire_grad before anything is added to it",
+             parameter);
+    }
+}
+
 void LentMemory::drop(Stream& stream, Tensor& tensor) {
     const bool is_in_use = tensor.is_lent() && tensor.has_memory();
     tensor.drop_memory(stream);

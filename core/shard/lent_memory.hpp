@@ -16,6 +16,9 @@ inline bool stays(const Tensor& gradient) noexcept {
     return gradient.is_lent() && !gradient.is_placed();
 }
 
+// Throws bad_state for one that is ready without memory: what was added to it would be lost.
+void check_acquired(const Tensor& gradient, int32_t parameter);
+
 class LentMemory {
   public:
     struct Owner {

@@ -11,8 +11,8 @@
 namespace mp::shard {
 
 SharedScales::SharedScales(const Stream& stream, const ShardPlan& plan, int32_t shard,
-                           const std::vector<bool>& shares, int32_t contributions)
-    : plan_(plan), shard_(shard), states_(shares.size()) {
+                           const std::vector<bool>& shares, int32_t contributions, HostLane* lane)
+    : plan_(plan), shard_(shard), states_(shares.size()), lane_(lane) {
     if (std::find(shares.begin(), shares.end(), true) == shares.end()) {
         return;
     }
@@ -28,6 +28,9 @@ SharedScales::SharedScales(const Stream& stream, const ShardPlan& plan, int32_t 
     const std::vector<float> ones(states_.size(), 1.0F);
     scales_ = stream.allocate(ones.size() * sizeof(float));
     stream.copy(scales_.data(), ones.data(), scales_.bytes(), CopyKind::host_to_device);
+    if (lane_ != nullptr) {
+        on_host_ = lane_->make(scales_.bytes());
+    }
     words_ = stream.allocate(words * sizeof(uint32_t));
     stream.zero(words_.data(), words_.bytes());
 }
@@ -64,12 +67,10 @@ void SharedScales::set_clipped(Stream& stream, const ShardSlice& slice, const in
                 sizeof(uint32_t), CopyKind::device_to_device);
 }
 
-void SharedScales::keep_on_host(const HostLane& lane) { on_host_ = lane.make(scales_.bytes()); }
-
-void SharedScales::leave(Stream& stream, HostLane& lane) {
-    if (exist()) {
-        lane.follow(stream);
-        lane.to_host(stream, on_host_.data(), scales_.data(), scales_.bytes());
+void SharedScales::leave(Stream& stream) {
+    if (exist() && lane_ != nullptr) {
+        lane_->follow(stream);
+        lane_->to_host(stream, on_host_.data(), scales_.data(), scales_.bytes());
     }
 }
 

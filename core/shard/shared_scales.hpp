@@ -22,7 +22,7 @@ class SharedScales {
     // `shares`: by parameter, whether it has such a scale. `shard`: this rank, to the plan, which outlives this.
     // mu begins at 1 / sqrt(contributions).
     SharedScales(const Stream& stream, const ShardPlan& plan, int32_t shard,
-                 const std::vector<bool>& shares, int32_t contributions);
+                 const std::vector<bool>& shares, int32_t contributions, HostLane* lane);
 
     // Whether any parameter has one.
     [[nodiscard]] bool exist() const noexcept { return scales_.data() != nullptr; }
@@ -39,11 +39,11 @@ class SharedScales {
     void set_sum(Stream& stream, int32_t parameter, const float* scale_inv, const float* amax);
     // So many elements of this slice, of this rank's, did not fit; the lower half of a count.
     void set_clipped(Stream& stream, const ShardSlice& slice, const int64_t* clipped);
-    // Where the host steps it reads them there: leave() sends them by the lane, which keep_on_host() has named.
-    void keep_on_host(const HostLane& lane);
-    void leave(Stream& stream, HostLane& lane);
-    [[nodiscard]] float* host_scale(int32_t parameter) const noexcept {
-        return reinterpret_cast<float*>(on_host_.data()) + parameter;
+    // Where the host steps, they are in its memory too, once they have come by the lane.
+    void leave(Stream& stream);
+    [[nodiscard]] float* step_scale(int32_t parameter) const noexcept {
+        return lane_ == nullptr ? scale(parameter)
+                                : reinterpret_cast<float*>(on_host_.data()) + parameter;
     }
 
     // In the step's agreement: how many elements of each slice were clipped. Afterwards every rank has the same new mu.
@@ -77,7 +77,8 @@ class SharedScales {
     float first_mu_ = 1.0F;
     std::vector<State> states_;  // by parameter
     Buffer scales_;              // by parameter
-    PinnedBuffer on_host_;       // the same, where the host steps
+    HostLane* lane_;             // null: the device steps
+    PinnedBuffer on_host_;       // the same as scales_, where the host steps
     Buffer words_;               // what the agreement carries
     bool has_words_ = false;     // of this step
     std::size_t first_word_ = 0; // in the agreement

@@ -234,15 +234,11 @@ class Model {
     }
     // None: the optimizer makes one.
     Tensor make_grad(int32_t p) {
-        if (c_[kArrays] == 0 || p < first_trained()) {
+        const bool is_the_hosts = comm_ == nullptr && c_[kOffload] == kGradientsToo;
+        if (c_[kArrays] == 0 || p < first_trained() || is_the_hosts) {
             return {};
         }
-        const char* name = nullptr;
-        check(mp_recipe_get_string(recipe_, MP_RECIPE_GRAD_DTYPE, &name));
-        mp_tensor_desc desc = tensor_desc(std::strcmp(name, "bf16") == 0   ? MP_DTYPE_BF16
-                                          : std::strcmp(name, "fp16") == 0 ? MP_DTYPE_FP16
-                                                                           : MP_DTYPE_FP32,
-                                          shape_of(p));
+        mp_tensor_desc desc = tensor_desc(recipe_dtype(recipe_, MP_RECIPE_GRAD_DTYPE), shape_of(p));
         desc.flags = is_deferred(p) ? MP_TENSOR_DEFERRED : 0U;
         return wrapped(desc, nullptr);
     }

@@ -126,6 +126,12 @@ inline void add_model_files(std::vector<Writer>& all) {
                            return mp_model_file_read(model, 0, 0, p.memory, kAreaBytes);
                        });
                    }});
+    all.push_back({"mp_model_file_read_floats", [](const Place& p) {
+                       return with_file(p, [&](mp_model_file* model) {
+                           return mp_model_file_read_floats(model, 0, 0, p.memory,
+                                                            kAreaBytes / sizeof(float));
+                       });
+                   }});
     on_weight("mp_optimizer_load_params", [](const Place& p, mp_optimizer* o) {
         return with_file(p, [&](mp_model_file* model) {
             return mp_optimizer_load_params(o, nullptr, model, nullptr, nullptr, 0);

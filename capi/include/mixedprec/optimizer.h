@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * mp_optimizer: parameters by name, in groups with their own rule and hyperparameters, with states of the library's in the
- * formats of a recipe. The step is that of step.h, which has its arithmetic, with the same bits. optimizer_state.h has
- * states in and out, sharding.h the step for ranks, checkpoint.h its files, step_parts.h steps that begin before all
- * gradients are there, watch.h what looks after it. */
+ * formats of a recipe. The step is that of step.h, which has its arithmetic, with the same bits. optimizer_state.h has states
+ * in and out, sharding.h ranks, checkpoint.h files, step_parts.h steps in parts, watch.h what looks after it. */
 #ifndef MIXEDPREC_OPTIMIZER_H
 #define MIXEDPREC_OPTIMIZER_H
 
