@@ -8,6 +8,7 @@
 #include "fixture_file.hpp"
 #include "model_parts.hpp"
 #include "optimizers.hpp"
+#include "training.hpp"
 
 using namespace mp_test;
 namespace fs = std::filesystem;
@@ -112,7 +113,7 @@ TEST(ModelFileGguf, NumbersAreThoseOfItsOwnReaderWholeAndInPieces) {
         for (int64_t i = 0; i < count; ++i) {
             mp_file_tensor tensor = MP_FILE_TENSOR_INIT;
             MP_OK(mp_model_file_get_tensor(model, i, &tensor));
-            EXPECT_EQ(tensor.dtype == MP_DTYPE_NONE, false) << tensor.name;
+            EXPECT_NE(tensor.dtype, MP_DTYPE_NONE) << tensor.name;
             const std::vector<float> wanted = files.numbers(tensor.name);
             ASSERT_EQ(tensor.count, static_cast<int64_t>(wanted.size()));
             for (const int64_t piece : {tensor.count, int64_t{7}}) {
