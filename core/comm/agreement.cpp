@@ -94,7 +94,13 @@ std::vector<uint32_t> Agreement::words(const Communicator& comm) const {
 
 Status Agreement::reach(Communicator& comm, const CallOptions& options) {
     if (stream_ != nullptr && is_ordered(*stream_, comm)) {
-        return reach_ordered(comm, options);
+        try {
+            return reach_ordered(comm, options);
+        } catch (const std::bad_alloc&) { // between messages: the others wait for this rank's
+            const Status own = Status::error(Code::out_of_memory, "an agreement: no memory");
+            comm.abort(own);
+            return own;
+        }
     }
     decline(guarded("an agreement", [&]() -> Status {
         read_device();

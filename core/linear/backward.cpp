@@ -182,7 +182,7 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
     if (options_.with_stats && !is_rounded) {
         count_unrounded(stream, scaling_, Operand::grad_output, dy);
     }
-    Pass apart = {scaling_.passes().of_backward(), true, options_.frozen};
+    Pass apart = scaling_.passes().of_backward();
     Pass& pass = saved != nullptr && saved->rows() >= 0 ? saved->pass() : apart;
     multiply_gradient(stream, saved, pass.time, dy, dx, gradients);
     if (gradients.dbias != nullptr) {

@@ -57,11 +57,8 @@ Pass Linear::begin_pass(Saved* saved, Keep keep) {
     if (keep == Keep::again) {
         return saved->pass();
     }
-    if (keep == Keep::nothing || options_.inference) {
+    if (keep == Keep::nothing || saved == nullptr) { // of a frozen layer that of its next backward
         return {passes.of_forward()};
-    }
-    if (saved == nullptr) { // its backwards come in any order, but as many
-        return passes.begin({}, true);
     }
     return saved->pass() = passes.begin(saved->pass(), saved != &last_);
 }

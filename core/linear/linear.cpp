@@ -77,6 +77,14 @@ void Linear::load_scaling(Stream& stream, const unsigned char* data, std::size_t
     notes_.start_over();
 }
 
+void Linear::set_trainer(const Trainer& trainer) noexcept {
+    Passes& passes = scaling_.passes();
+    if (passes.seed() != trainer.seed && policy_->rounds_stochastically()) {
+        weight_.forget();
+    }
+    passes.set_trainer(trainer);
+}
+
 void Linear::refuse_frozen_bits(const Stream& stream) const {
     if (policy_->rounds_stochastically()) {
         stream.refuse_capture("linear: operands are rounded stochastically (gemm.*.rounding), by "
@@ -145,7 +153,7 @@ void quantize_operand(Stream& stream, const Linear& layer, recipe::GemmRole role
     layer.refuse_frozen_bits(stream);
     const Passes& passes = layer.scaling().passes();
     const uint64_t time = operand == recipe::Operand::input         ? passes.of_forward()
-                          : operand == recipe::Operand::grad_output ? passes.of_backward()
+                          : operand == recipe::Operand::grad_output ? passes.of_backward().time
                           : layer.options().frozen                  ? 0
                                                                     : passes.of_weight();
     quant::quantize_tensor(stream, source, codes, nullptr,

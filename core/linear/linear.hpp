@@ -72,8 +72,8 @@ class Linear {
     [[nodiscard]] const ScalingState& scaling() const noexcept { return scaling_; }
     // What scaling().save() returned. Weights converted before have the scales and amaxes of another state.
     void load_scaling(Stream& stream, const unsigned char* data, std::size_t size);
-    // Whose steps end this layer's.
-    void set_trainer(const Trainer& trainer) noexcept { scaling_.passes().set_trainer(trainer); }
+    // Whose steps end this layer's. Codes of a weight that were made of other random bits are made again.
+    void set_trainer(const Trainer& trainer) noexcept;
     // Throws bad_state in a capture where operands are rounded stochastically.
     void refuse_frozen_bits(const Stream& stream) const;
     // Of forwards whose backward has not run, or will not.

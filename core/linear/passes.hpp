@@ -11,9 +11,10 @@ namespace mp::linear {
 
 // One forward's.
 struct Pass {
-    uint64_t time = 0;    // sr_time()
-    bool is_open = false; // no backward has run
-    bool waits = false;   // side by side with others
+    uint64_t time = 0;       // sr_time()
+    uint64_t generation = 0; // of the counts
+    bool is_open = false;    // no backward has run
+    bool waits = false;      // side by side with others
 };
 
 // Who trains: what random bits begin with, and which of the ranks that train the same layers.
@@ -32,6 +33,7 @@ class Passes {
     };
 
     void set_trainer(const Trainer& trainer) noexcept { trainer_ = trainer; }
+    [[nodiscard]] uint64_t seed() const noexcept { return trainer_.seed; }
     // `how` of a policy, now that it is done.
     [[nodiscard]] numerics::Rounding at(numerics::Rounding how, uint64_t time) const noexcept {
         how.seed = trainer_.seed;
@@ -45,15 +47,17 @@ class Passes {
     [[nodiscard]] uint64_t of_forward() const noexcept {
         return time(counts_.done + waiting_ * ranks() + rank());
     }
-    // Of a backward without a forward of its own.
-    [[nodiscard]] uint64_t of_backward() const noexcept { return time(counts_.done + rank()); }
+    // A backward without a forward of its own.
+    [[nodiscard]] Pass of_backward() const noexcept {
+        return {time(counts_.done + rank()), generation_, true, false};
+    }
 
     // A forward that a backward may follow. `before`: the same place's; one that waits in vain gives its number back.
     [[nodiscard]] Pass begin(const Pass& before, bool waits) noexcept {
         if (waits && before.waits && is_now(before)) {
             return before;
         }
-        const Pass pass = {of_forward(), true, waits};
+        const Pass pass = {of_forward(), generation_, true, waits};
         waiting_ += waits ? 1 : 0;
         return pass;
     }
@@ -72,6 +76,7 @@ class Passes {
     void load(const Counts& counts) noexcept {
         counts_ = {counts.step % numerics::kStepEnd, counts.done};
         waiting_ = 0;
+        ++generation_; // what waits for its backward now counts no longer
     }
 
   private:
@@ -82,12 +87,13 @@ class Passes {
                                  static_cast<uint32_t>(number % numerics::kMicrobatchEnd));
     }
     [[nodiscard]] bool is_now(const Pass& pass) const noexcept {
-        return pass.time % numerics::kStepEnd == counts_.step;
+        return pass.generation == generation_;
     }
 
     Trainer trainer_;
     Counts counts_;
     uint64_t waiting_ = 0; // forwards of this rank, before their backward
+    uint64_t generation_ = 0;
 };
 
 } // namespace mp::linear

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "status/status.hpp"
+#include "system/json_writer.hpp"
 
 namespace mp::model {
 namespace {
@@ -126,6 +127,16 @@ class Reader {
         const auto bytes = number<uint64_t>();
         return {take(bytes), static_cast<std::size_t>(bytes)};
     }
+    // Texts of values may be of any bytes, as tokens are.
+    std::string_view name() {
+        const std::string_view name = text();
+        const bool is_ascii =
+            std::all_of(name.begin(), name.end(), [](char c) { return (c & 0x80) == 0; });
+        if (!is_ascii && !system::is_utf8(name)) {
+            refuse("the name of a key or a tensor is not UTF-8");
+        }
+        return name;
+    }
     // So that nothing is looped over that cannot be there.
     void check_count(uint64_t count, std::size_t least, const char* what) const {
         if (count > left() / least) {
@@ -155,7 +166,7 @@ class Reader {
 
     void read_value() {
         FileValue value;
-        value.key = text();
+        value.key = name();
         auto type = number<uint32_t>();
         if (type == kList) {
             value.is_list = true;
@@ -206,7 +217,7 @@ class Reader {
 
     void read_tensor() {
         FileTensor tensor;
-        tensor.name = text();
+        tensor.name = name();
         const auto ndim = number<uint32_t>();
         if (ndim > kMaxDims) {
             refuse("tensor '%.*s' has %u dimensions; there are at most %d", printed(tensor.name),

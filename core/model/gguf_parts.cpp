@@ -37,7 +37,7 @@ std::optional<GgufPart> gguf_part(const std::string& path) {
     const auto part = number_of(end.substr(1, kDigits));
     const auto parts = number_of(end.substr(1 + kDigits + kOf.size(), kDigits));
     if (end[0] != '-' || end.substr(1 + kDigits, kOf.size()) != kOf || !part.has_value() ||
-        !parts.has_value()) {
+        !parts.has_value() || *part < 1 || *part > *parts) {
         return std::nullopt;
     }
     return GgufPart{path.substr(0, path.size() - kLength), *part, *parts};

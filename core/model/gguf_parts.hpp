@@ -16,7 +16,7 @@ struct GgufPart {
     bool operator==(const GgufPart&) const = default;
 };
 
-// Nothing where the path is of no such form.
+// Nothing where the path is of no such form, or of a part that cannot be.
 std::optional<GgufPart> gguf_part(const std::string& path);
 std::string gguf_path(const GgufPart& part);
 

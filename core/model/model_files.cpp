@@ -73,14 +73,21 @@ std::string read_text(system::FileTable& files, int32_t handle, int64_t offset, 
     return text;
 }
 
+// Once more where most of what was read is no header, so that it does not stay.
 Header read_gguf_file(system::FileTable& files, int32_t handle, int64_t file_bytes) {
-    for (int64_t bytes = kFirstRead;; bytes *= 4) {
-        const auto most = static_cast<std::size_t>(std::min(bytes, file_bytes));
-        auto header = read_gguf(read_text(files, handle, 0, most), file_bytes);
-        if (header.has_value()) {
-            return std::move(*header);
-        }
+    const auto read = [&](int64_t bytes) {
+        const auto most = std::min({bytes, file_bytes, kMaxHeaderBytes});
+        return read_gguf(read_text(files, handle, 0, static_cast<std::size_t>(most)), file_bytes);
+    };
+    int64_t bytes = kFirstRead;
+    auto header = read(bytes);
+    for (; !header.has_value(); header = read(bytes)) {
+        bytes *= 2;
     }
+    if (header->data_begin() < std::min(bytes, file_bytes) / 2) {
+        header = read(header->data_begin());
+    }
+    return std::move(*header);
 }
 
 Header read_header(system::FileTable& files, int32_t handle, const std::string& path) {
@@ -174,18 +181,9 @@ void ModelFiles::add(const std::string& path) {
     }
 }
 
-// The other parts of a GGUF that is split.
+// Where a GGUF is split, all its parts in their order.
 void ModelFiles::add_split(const std::string& path) {
-    const auto says = [this](std::size_t file, const GgufPart& part) {
-        const Header& header = files_[file].header;
-        if (number_of(header, "split.no") != part.part - 1 ||
-            number_of(header, "split.count") != part.parts) {
-            fail(Code::corrupt_data, "'%.500s' is not part %d of %d, as its name says",
-                 files_[file].path.c_str(), part.part, part.parts);
-        }
-    };
-    const int64_t parts = number_of(files_.front().header, "split.count");
-    if (parts <= 1) {
+    if (number_of(files_.front().header, "split.count") <= 1) {
         return;
     }
     const auto own = gguf_part(path);
@@ -195,13 +193,23 @@ void ModelFiles::add_split(const std::string& path) {
             "'%.500s' is a part of a GGUF that is split; its name must end as -00001-of-00003.gguf",
             path.c_str());
     }
-    says(0, *own);
-    GgufPart other = *own;
-    for (other.part = 1; other.part <= own->parts; ++other.part) {
-        if (other.part != own->part) {
-            add_file(gguf_path(other));
-            says(files_.size() - 1, other);
+    files_.clear();
+    tensors_.clear();
+    values_.clear();
+    GgufPart part = *own;
+    for (part.part = 1; part.part <= part.parts; ++part.part) {
+        add_file(gguf_path(part));
+        const Header& header = files_.back().header;
+        if (number_of(header, "split.no") != part.part - 1 ||
+            number_of(header, "split.count") != part.parts) {
+            fail(Code::corrupt_data, "'%.500s' is not part %d of %d, as its name says",
+                 files_.back().path.c_str(), part.part, part.parts);
         }
+    }
+    const int64_t said = number_of(files_.front().header, "split.tensors.count");
+    if (said != static_cast<int64_t>(tensors_.size())) {
+        fail(Code::corrupt_data, "'%.500s' says that its parts have %lld tensors; they have %zu",
+             files_.front().path.c_str(), static_cast<long long>(said), tensors_.size());
     }
 }
 
@@ -228,7 +236,9 @@ void ModelFiles::add_folder(const std::string& path) {
         return;
     }
     if (parts.empty() && ggufs.size() == 1) {
-        add(ggufs[0]);
+        add_file(ggufs[0]);
+        add_split(ggufs[0]);
+        index_names();
         return;
     }
     if (parts.empty()) {

@@ -65,11 +65,17 @@ void HostGradients::acquire(Stream& stream, int32_t index) {
         return;
     }
     entry.grad->restore_memory(stream);
-    if (!entry.is_zero) {
+    if (entry.is_zero) {
+        return;
+    }
+    try {
         lane_->follow(stream);
         lane_->to_device(stream, entry.grad->data(), memory_.data() + entry.place,
                          entry.grad->bytes());
         lane_->lead(stream);
+    } catch (...) {
+        entry.grad->drop_memory(stream); // else it would be taken for what was brought
+        throw;
     }
 }
 
@@ -96,6 +102,11 @@ void HostGradients::ready(Stream& stream, int32_t index) {
 
 void HostGradients::collect(Stream& stream) {
     follow_list(stream);
+    for (const Entry& entry : entries_) { // before the first leaves
+        if (entry.grad != nullptr && entry.grad->has_memory()) {
+            entry.grad->require_droppable();
+        }
+    }
     for (std::size_t i = 0; i < entries_.size(); ++i) {
         ready(stream, static_cast<int32_t>(i));
     }

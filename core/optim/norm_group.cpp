@@ -36,8 +36,8 @@ std::vector<NormGroup::Message> NormGroup::exchange(const Message& own) const {
 
 void NormGroup::decline() const { (void)exchange({-1.0, 0}); }
 
-PlacedSums NormGroup::sums(Stream& stream, const PlacedSums& own,
-                           const std::vector<bool>& counts_elsewhere, uint64_t guard) const {
+NormGroup::Message NormGroup::message(Stream& stream, const PlacedSums& own,
+                                      const std::vector<bool>& counts_elsewhere, uint64_t guard) {
     const std::vector<double> chunks = own.read(stream);
     Message mine = {0.0, guard};
     for (std::size_t i = 0; i < chunks.size(); ++i) {
@@ -45,6 +45,10 @@ PlacedSums NormGroup::sums(Stream& stream, const PlacedSums& own,
             mine.sum += chunks[i];
         }
     }
+    return mine;
+}
+
+PlacedSums NormGroup::sums(Stream& stream, const Message& mine) const {
     const std::vector<Message> all = exchange(mine);
     std::vector<double> sums;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {

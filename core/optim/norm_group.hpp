@@ -19,19 +19,21 @@ class NormGroup {
     // Throws where a parameter counts elsewhere, and there is nowhere else.
     void check_counted(const Parameters& parameters) const;
 
-    // Collective: given the sums of squares of this rank's chunks, each rank's sum in the order of ranks. A rank adds its
-    // chunks one after another; those of parameters that count elsewhere are only looked at for what is not finite. `guard`:
-    // StepGuard::hash(); where ranks differ in it all throw rank_mismatch. peer_error where one of them declines. Waits.
-    [[nodiscard]] PlacedSums sums(Stream& stream, const PlacedSums& own,
-                                  const std::vector<bool>& counts_elsewhere, uint64_t guard) const;
-    // In place of sums(): this rank cannot go on.
-    void decline() const;
-
-  private:
     struct Message {
         double sum; // negative: the rank declines
         uint64_t guard;
     };
+    // Of the sums of squares of this rank's chunks, which are added one after another; those of parameters that count elsewhere
+    // are only looked at for what is not finite. `guard`: StepGuard::hash(). Waits.
+    [[nodiscard]] static Message message(Stream& stream, const PlacedSums& own,
+                                         const std::vector<bool>& counts_elsewhere, uint64_t guard);
+    // Collective: each rank's sum in the order of ranks. rank_mismatch on all where their guards differ; peer_error where one
+    // of them declines. Waits.
+    [[nodiscard]] PlacedSums sums(Stream& stream, const Message& mine) const;
+    // In place of sums(): this rank cannot go on.
+    void decline() const;
+
+  private:
     [[nodiscard]] std::vector<Message> exchange(const Message& own) const;
 
     std::shared_ptr<comm::Communicator> comm_;

@@ -260,6 +260,7 @@ void Optimizer::shard(Stream& stream) {
         check(agreed);
     }
     sharding()->publish(stream);
+    stream.sync(); // the caller's weights have been read
     groups_.changes().plan = true;
 }
 

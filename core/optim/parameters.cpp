@@ -180,6 +180,11 @@ void Parameters::acquire_grad(Stream& stream, int32_t index) const {
         sharding_->acquire_grad(stream, index);
     } else if (host_gradients_ != nullptr) {
         host_gradients_->acquire(stream, index);
+    } else if (options_.stage >= 2 && list_[static_cast<std::size_t>(index)].grad->is_placed()) {
+        fail(Code::bad_state,
+             "optimizer: the gradient of '%s' has its memory from mp_optimizer_shard on; call that "
+             "first",
+             list_[static_cast<std::size_t>(index)].name.c_str());
     }
 }
 

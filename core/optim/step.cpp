@@ -22,6 +22,7 @@ void measure(Stream& stream, const Step& step, StepRanks& ranks) {
     for (StepParticipant* const participant : step.participants) {
         participant->begin(stream);
     }
+    ranks.collect(stream);
     if (ranks.must_agree()) {
         for (StepParticipant* const participant : step.participants) {
             participant->collect(stream);

@@ -50,6 +50,9 @@ uint64_t StepLayers::definition() const {
         hash.add(layer->options().out_features);
         hash.add(layer->policy().is_fp8() ? 1 : 0);
         hash.add(recipe::recipe_to_json(layer->policy().recipe(), ""));
+        if (layer->policy().rounds_stochastically()) { // random bits follow from the name
+            hash.add(layer->options().name);
+        }
     }
     return hash.value();
 }

@@ -22,14 +22,19 @@ PlacedSums StepRanks::sums(Stream& stream, const PlacedSums& own) {
     if (others_ == nullptr) {
         return all;
     }
+    const NormGroup::Message mine = NormGroup::message(stream, all, elsewhere_, guard_);
     is_measured_ = true;
-    return others_->sums(stream, all, elsewhere_, guard_);
+    return others_->sums(stream, mine);
 }
 
 void StepRanks::reduce(Stream& stream) {
     if (sharding_ != nullptr) {
         sharding_->reduce(stream);
-    } else if (gradients_ != nullptr) {
+    }
+}
+
+void StepRanks::collect(Stream& stream) const {
+    if (gradients_ != nullptr) {
         gradients_->collect(stream);
     }
 }

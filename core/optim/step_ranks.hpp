@@ -21,6 +21,8 @@ class StepRanks final : private ChunkSumExchange {
               std::vector<int32_t> enabled, uint64_t guard);
     [[nodiscard]] bool must_agree() const noexcept { return sharding_ != nullptr; }
     void reduce(Stream& stream);
+    // Gradients that the host keeps are there. Fails before any has left.
+    void collect(Stream& stream) const;
     // How the sums of squares become those of all ranks; null: they are.
     [[nodiscard]] ChunkSumExchange* exchange() noexcept {
         return shares_sums() || others_ != nullptr ? this : nullptr;

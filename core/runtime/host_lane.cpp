@@ -43,6 +43,7 @@ void HostLane::order(Stream& first, Stream& then) {
     if (point_ != nullptr) {
         check(point_->record(first.queue()));
         check(point_->wait_in(then.queue()));
+        then.followed().add(first.followed().open()); // which it is behind now, too
     }
 }
 

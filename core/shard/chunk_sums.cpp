@@ -51,12 +51,14 @@ void ChunkSums::place(Stream& stream, std::span<const int32_t> parameters) {
         places_ = stream.allocate(static_cast<std::size_t>(offsets_.back()) / sizeof(double) *
                                   sizeof(int32_t));
     }
-    count_ = static_cast<int64_t>(places.size());
+    placed_.clear(); // where the copy fails
+    count_ = 0;
     if (!places.empty()) {
         stream.copy(places_.data(), places.data(), places.size() * sizeof(int32_t),
                     CopyKind::host_to_device);
     }
     placed_.assign(parameters.begin(), parameters.end());
+    count_ = static_cast<int64_t>(places.size());
 }
 
 PlacedSums ChunkSums::exchange(Stream& stream, const PlacedSums& own,

@@ -62,6 +62,10 @@ class GradientBuckets {
 
     // A gradient's memory is there, of zeros where it was not.
     void acquire(Stream& stream, int32_t parameter);
+    // Its gradient names the memory that it is to have.
+    [[nodiscard]] bool is_placed(int32_t parameter) const {
+        return gradients_[static_cast<std::size_t>(parameter)]->is_placed();
+    }
     // A gradient has its last addition before the next reduction. The bucket whose last one it is goes on its way.
     void ready(Stream& stream, int32_t parameter);
     // All gradients of one of this rank's slots are there, said to be ready before or not.

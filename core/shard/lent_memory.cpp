@@ -35,6 +35,7 @@ void LentMemory::restore(Stream& stream, Tensor& tensor, Owner owner) {
         tensor.restore_memory(stream);
         return;
     }
+    stream.refuse_capture("memory of the caller's comes into use");
     keep(tensor, owner);
     try {
         tensor.restore_memory(stream);

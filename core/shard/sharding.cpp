@@ -195,7 +195,12 @@ void Sharding::change_to(Stream& stream) {
     last_stream_ = stream.weak_from_this();
 }
 
+// The pool orders its memory; that of the caller's may be what the last queue still packs from.
 void Sharding::acquire_grad(Stream& stream, int32_t parameter) {
+    const std::shared_ptr<Stream> last = last_stream_.lock();
+    if (last != nullptr && last.get() != &stream && cut_->buckets->is_placed(parameter)) {
+        last->sync();
+    }
     cut_->buckets->acquire(stream, parameter);
 }
 

@@ -167,32 +167,6 @@ TEST(CallersMemory, IsNotTakenByAFailure) {
     });
 }
 
-// Of gradients that were there before the first step cut the parameters, none is lost.
-TEST(CallersMemory, TakesGradientsOfBeforeTheCut) {
-    run_sharded(kRanks, [](mp_comm* comm, int32_t /*rank*/) {
-        std::vector<float> after[2];
-        for (const int32_t stage : {1, 2}) {
-            const Context context = make_context(1);
-            const mp_sharding_desc sharding = stage_desc(stage);
-            const Optimizer optimizer =
-                make_optimizer_on(comm, context, make_recipe(context, "fp32"), nullptr, &sharding);
-            add_group(optimizer);
-            std::vector<float> weight = numbers(40000, 1), grad = numbers(40000, 2);
-            const mp_tensor_desc desc = tensor_desc(MP_DTYPE_FP32, {40000});
-            mp_tensor* made[2] = {};
-            MP_OK(mp_tensor_wrap(context, &desc, weight.data(), nullptr, nullptr, &made[0]));
-            MP_OK(mp_tensor_wrap(context, &desc, grad.data(), nullptr, nullptr, &made[1]));
-            const Tensor param(made[0]), gradient(made[1]);
-            MP_OK(add_param(optimizer, 0, "w", param, gradient));
-            MP_OK(mp_optimizer_step(optimizer, nullptr, nullptr));
-            after[stage - 1] = weight;
-            EXPECT_EQ(grad, stage == 1 ? numbers(40000, 2) : std::vector<float>(40000));
-        }
-        EXPECT_EQ(after[0], after[1]);
-        EXPECT_NE(after[0], numbers(40000, 1));
-    });
-}
-
 TEST(CallersMemory, TwoInOnePlaceAreRefused) {
     run_sharded(kRanks, [](mp_comm* comm, int32_t /*rank*/) {
         Program program(comm, 3, MP_SHARD_FLAT, Arrays::shared);

@@ -194,18 +194,38 @@ TEST(LinearRounding, AFrozenWeightKeepsItsCodes) {
     const Bytes w = layer.quantized(MP_PRODUCT_FPROP, MP_OPERAND_WEIGHT);
     const Tensor y = layer.empty(kRows, kOut), dx = layer.empty(kRows, kIn);
     std::vector<Bytes> results;
-    for (int i = 0; i < 2; ++i) { // two forwards wait: each has bits of its own
+    for (int i = 0; i < 2; ++i) {
         MP_OK(mp_linear_forward(layer.linear, nullptr, layer.x(), y));
         results.push_back(bytes_of(y));
-    }
-    for (int i = 0; i < 2; ++i) {
+        MP_OK(mp_linear_forward(layer.linear, nullptr, layer.x(), y)); // again, or an evaluation
+        EXPECT_EQ(bytes_of(y), results.back());
         MP_OK(mp_linear_backward_data(layer.linear, nullptr, layer.dy(), dx));
         results.push_back(bytes_of(dx));
     }
-    EXPECT_NE(results[0], results[1]);
-    EXPECT_NE(results[2], results[3]);
+    EXPECT_NE(results[0], results[2]);
+    EXPECT_NE(results[1], results[3]);
     layer.end_step();
     EXPECT_EQ(layer.quantized(MP_PRODUCT_FPROP, MP_OPERAND_WEIGHT), w);
+}
+
+// Codes that an evaluation made before the optimizer had the layer do not stay.
+TEST(LinearRounding, AFrozenWeightIsRoundedByTheSeedThatTrains) {
+    const Context context = make_context();
+    const auto result = [&](bool evaluates_before) {
+        const Layer layer(context, with_rounding("fp8_current"), kName, MP_LINEAR_FROZEN);
+        const Tensor y = layer.empty(kRows, kOut);
+        if (evaluates_before) {
+            EXPECT_TRUE(succeeded(mp_linear_forward(layer.linear, nullptr, layer.x(), y)));
+        }
+        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+        desc.seed = 77;
+        const Optimizer optimizer = make_optimizer(context, layer.recipe, &desc);
+        mp_linear* const one = layer.linear;
+        EXPECT_TRUE(succeeded(mp_optimizer_set_linears(optimizer, &one, 1)));
+        EXPECT_TRUE(succeeded(mp_linear_forward(layer.linear, nullptr, layer.x(), y)));
+        return bytes_of(y);
+    };
+    EXPECT_EQ(result(true), result(false));
 }
 
 // Of an optimizer that ends the layers' steps, on ranks: theirs and no others.

@@ -145,7 +145,17 @@ TEST(ModelFileGguf, AFolderHasOneModel) {
     int64_t count = 0;
     MP_OK(mp_model_file_get_count(opened(files.path), &count));
     EXPECT_EQ(count, static_cast<int64_t>(files.fixture.facts("tensor all.gguf").size()));
-    fs::rename(files.path / "split-00003-of-00003.gguf", files.path / "kept");
+    fs::create_directory(files.path / "other");
+    fs::rename(files.path / "split-00003-of-00003.gguf", files.path / "other" / "x.gguf");
+    fs::create_directory_symlink(files.path / "other", files.path / "inner");
+    fs::rename(files.path / "split-00001-of-00003.gguf", files.path / "other" / "first");
+    fs::rename(files.path / "split-00002-of-00003.gguf", files.path / "other" / "second");
+    fs::rename(files.path / "inner", files.path / "m.gguf");
+    MP_FAILS(mp_model_file_open(files.c_str(), 0, &none), MP_STATUS_IO_ERROR, "ordinary file");
+    MP_FAILS(mp_model_file_open(files.c_str(), MP_MODEL_FILE_NO_LINKS, &none), MP_STATUS_IO_ERROR);
+    fs::remove(files.path / "m.gguf");
+    fs::rename(files.path / "other" / "first", files.path / "split-00001-of-00003.gguf");
+    fs::rename(files.path / "other" / "second", files.path / "split-00002-of-00003.gguf");
     MP_FAILS(mp_model_file_open(files.c_str(), 0, &none), MP_STATUS_IO_ERROR,
              "split-00003-of-00003.gguf");
     fs::copy(files.path / "split-00002-of-00003.gguf", files.path / "split-00003-of-00003.gguf");

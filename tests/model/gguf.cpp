@@ -110,6 +110,8 @@ TEST(Gguf, WhatIsWrongIsCalledWhatItIs) {
     expect_refused(GgufText(UINT64_MAX, 0).file(0), "tensors");
     expect_refused(GgufText(0, uint64_t{1} << 40).file(0), "keys");
     expect_refused(GgufText(0, 1).add(UINT64_MAX).file(64), "the file is cut");
+    expect_refused(GgufText(0, 1).key("\xff", kText).add_text("").file(0), "UTF-8");
+    expect_refused(GgufText(1, 0).tensor("\xc0\xaf", {8}, kF32, 0).file(32), "UTF-8");
     expect_refused(GgufText(0, 1).key("k", 13).file(64), "unknown type 13");
     expect_refused(GgufText(0, 1).key("k", kListType).add(kListType).add(uint64_t{0}).file(64),
                    "lists in a list");
@@ -166,7 +168,8 @@ TEST(Gguf, PartsAreKnownByTheirNames) {
     EXPECT_EQ(gguf_path({"/x/m", 12, 345}), "/x/m-00012-of-00345.gguf");
     for (const char* name :
          {"m.gguf", "m-00002-of-00003.ggu", "m-0002-of-00003.gguf", "proof-of-concept.gguf",
-          "m-00002-of-0000x.gguf", "m_00002-of-00003.gguf", "-+0002-of-00003.gguf", ""}) {
+          "m-00002-of-0000x.gguf", "m_00002-of-00003.gguf", "-+0002-of-00003.gguf",
+          "m-00000-of-00003.gguf", "m-00004-of-00003.gguf", ""}) {
         EXPECT_FALSE(gguf_part(name).has_value()) << name;
     }
 }

@@ -157,7 +157,8 @@ MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT;
  *          MP_STATUS_BAD_STATE for a layer of mp_optimizer_set_linears, whose scales would move twice, and in a capture as
  *          mp_linear_forward;
- *          vendor codes; with `comm` as mp_comm_all_to_all, and then no layer has moved on
+ *          vendor codes; with `comm` as mp_comm_all_to_all, and then no layer has moved on. Over NCCL the next call that waits
+ *          says it, and they have: load their state
  * @threads B; C with `comm`
  * @since 0.2 */
 MP_API mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue,
