@@ -25,13 +25,18 @@ ModelFileObject::ModelFileObject(const char* path, bool follows_links)
 
 namespace {
 
-std::size_t checked_index(const ModelFileObject& model, int64_t index) {
-    const auto count = static_cast<int64_t>(model.names.size());
-    if (index < 0 || index >= count) {
-        fail(Code::invalid_argument, "index is %lld; the model file has %lld tensors",
-             static_cast<long long>(index), static_cast<long long>(count));
+std::size_t checked(int64_t index, std::size_t count, const char* what) {
+    if (index < 0 || static_cast<uint64_t>(index) >= count) {
+        fail(Code::invalid_argument, "index is %lld; the model file has %zu %s",
+             static_cast<long long>(index), count, what);
     }
     return static_cast<std::size_t>(index);
+}
+std::size_t checked_index(const ModelFileObject& model, int64_t index) {
+    return checked(index, model.names.size(), "tensors");
+}
+std::size_t checked_value(const ModelFileObject& model, int64_t index) {
+    return checked(index, model.keys.size(), "keys");
 }
 
 mp_file_tensor describe(const ModelFileObject& model, std::size_t index) {
@@ -50,15 +55,6 @@ mp_file_tensor describe(const ModelFileObject& model, std::size_t index) {
     result.type_name = file_type_name(tensor.entry->type);
     result.path = model.files.path(tensor.file).c_str();
     return result;
-}
-
-std::size_t checked_value(const ModelFileObject& model, int64_t index) {
-    const auto count = static_cast<int64_t>(model.keys.size());
-    if (index < 0 || index >= count) {
-        fail(Code::invalid_argument, "index is %lld; the model file has %lld keys",
-             static_cast<long long>(index), static_cast<long long>(count));
-    }
-    return static_cast<std::size_t>(index);
 }
 
 std::size_t value_of(const ModelFileObject& model, const char* key) {

@@ -85,24 +85,25 @@ Header::Header(HeaderParts parts) : parts_(std::move(parts)) {
 }
 
 void Header::index_names() {
-    const auto name_of = [this](std::size_t i) { return parts_.tensors[i].name; };
-    by_name_.build(parts_.tensors.size(), name_of);
-    const uint32_t twice = by_name_.duplicate(name_of);
-    if (twice != NameIndex::kNone) {
-        const std::string_view name = parts_.tensors[twice].name;
-        fail(Code::corrupt_data, "%s header: tensor '%.*s' appears twice", parts_.what,
-             printed(name), name.data());
-    }
+    index(by_name_, parts_.tensors.size(), "tensor",
+          [this](std::size_t i) { return parts_.tensors[i].name; });
 }
 
 void Header::index_keys() {
-    const auto key_of = [this](std::size_t i) { return parts_.values[i].key; };
-    by_key_.build(parts_.values.size(), key_of);
-    const uint32_t twice = by_key_.duplicate(key_of);
+    index(by_key_, parts_.values.size(), "key",
+          [this](std::size_t i) { return parts_.values[i].key; });
+}
+
+// Throws where one is there twice.
+template <class NameOf>
+void Header::index(NameIndex& names, std::size_t count, const char* of,
+                   const NameOf& name_of) const {
+    names.build(count, name_of);
+    const uint32_t twice = names.duplicate(name_of);
     if (twice != NameIndex::kNone) {
-        const std::string_view key = parts_.values[twice].key;
-        fail(Code::corrupt_data, "%s header: key '%.*s' of its metadata appears twice", parts_.what,
-             printed(key), key.data());
+        const std::string_view name = name_of(twice);
+        fail(Code::corrupt_data, "%s header: %s '%.*s' appears twice", parts_.what, of,
+             printed(name), name.data());
     }
 }
 

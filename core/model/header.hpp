@@ -83,6 +83,8 @@ class Header {
   private:
     void index_names();
     void index_keys();
+    template <class NameOf>
+    void index(NameIndex& names, std::size_t count, const char* of, const NameOf& name_of) const;
     bool sort_by_place(); // false where they were
 
     HeaderParts parts_;

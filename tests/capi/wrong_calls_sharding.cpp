@@ -31,21 +31,6 @@ TEST(WrongCallsSharding, MemoryThatIsNotThereIsSaid) {
     });
 }
 
-// Memory of the caller cannot be taken, which all ranks learn alike.
-TEST(WrongCallsSharding, StageTwoNeedsGradientsOfTheLibrary) {
-    run_sharded(2, [](mp_comm* comm, int32_t /*rank*/) {
-        ShardedModel model(comm, stage_desc(2));
-        std::vector<float> memory(10);
-        const Tensor grad = wrap_tensor(model.context, MP_DTYPE_FP32, {10}, memory.data());
-        const Tensor param = make_tensor(model.context, MP_DTYPE_FP32, {10});
-        EXPECT_TRUE(succeeded(add_param(model.optimizer, 0, "own", param, grad)));
-        const mp_status status = mp_optimizer_shard(model.optimizer, nullptr);
-        EXPECT_TRUE(status == MP_STATUS_BAD_STATE || status == MP_STATUS_PEER_LOST ||
-                    status == MP_STATUS_PEER_ERROR)
-            << status << " " << mp_last_error_message();
-    });
-}
-
 TEST(WrongCallsSharding, WrongDescriptionsAreRefusedBeforeAnyRankIsAsked) {
     const std::vector<Comm> comms = make_comms(2, &kSoon); // one thread asks both: nothing may wait
     const Context context = make_context(1);

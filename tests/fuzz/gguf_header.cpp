@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Headers of GGUF files: any bytes give a header or corrupt_data with words. Of what is accepted every promise is looked at.
-#include "fuzz/target.hpp"
+#include "fuzz/header_checks.hpp"
 #include "model/gguf.hpp"
 #include "model/gguf_text.hpp"
 #include "status/status.hpp"
@@ -17,13 +17,7 @@ void check(const Header& header, int64_t file_bytes) {
         require(tensor.begin >= end && tensor.end >= tensor.begin);
         require(header.data_begin() + tensor.end <= file_bytes);
         end = tensor.end;
-        require(header.find(tensor.name) == &tensor);
-        int64_t count = 1;
-        for (const int64_t extent : header.shape(tensor)) {
-            require(extent >= 0);
-            count = extent == 0 || count == 0 ? 0 : count * extent;
-        }
-        require(bytes_of(tensor.type, count) == tensor.end - tensor.begin);
+        mp::fuzz::check_tensor(header, tensor);
     }
     for (const FileValue& value : header.values()) {
         require(header.value(value.key) == &value);

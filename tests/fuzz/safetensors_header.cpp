@@ -3,7 +3,7 @@
 // checked again, and it is found again by name.
 #include <cstring>
 
-#include "fuzz/target.hpp"
+#include "fuzz/header_checks.hpp"
 #include "model/safetensors.hpp"
 #include "status/status.hpp"
 
@@ -39,13 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
         for (const FileTensor& tensor : header.tensors()) {
             require(tensor.begin == end && tensor.end >= tensor.begin);
             end = tensor.end;
-            require(header.find(tensor.name) == &tensor);
-            int64_t count = 1;
-            for (const int64_t extent : header.shape(tensor)) {
-                require(extent >= 0);
-                count = extent == 0 || count == 0 ? 0 : count * extent;
-            }
-            require(bytes_of(tensor.type, count) == tensor.end - tensor.begin);
+            mp::fuzz::check_tensor(header, tensor);
         }
         require(end == bytes);
     } catch (const Error& error) {

@@ -119,14 +119,14 @@ class Models:
         cases = [("git-lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"),
                  ("web page", b"<!DOCTYPE html><html>"),
                  ("web page", b"\n  <html><head>"), ("JSON", b'{"weight_map": {"a": "b"}}'), ("zip", b"PK\x03\x04" + bytes(100)),
-                 ("pickle", b"\x80\x02}q\x00(X" + bytes(50)), ("GGUF", b"GGUF\x03" + bytes(100)), ("too few", b""),
+                 ("pickle", b"\x80\x02}q\x00(X" + bytes(50)), ("GGUF header", b"GGUF\x03" + bytes(100)), ("too few", b""),
                  ("too few", b"123"),
                  ("would have", b"\xff" * 64), ("begin with {", struct.pack("<Q", 4) + b"[]  "),
                  ("would have", struct.pack("<Q", 99) + b"{}")]
         for (word, data), command in itertools.product(cases, (["plan", "--safetensors"], ["inspect"], ["verify"])):
             path.write_bytes(data)
             done = self.run(*command, path, code=1)
-            self.check(word in done.stderr and "no safetensors file" in done.stderr, f"{data[:12]}: {done.stderr.strip()[-120:]}")
+            self.check(word in done.stderr and ("neither safetensors nor GGUF" in done.stderr or word == "GGUF header"), f"{data[:12]}: {done.stderr.strip()[-120:]}")
         for padding, good in ((b" ", True), (b"  \n", True), (b"\0", False), (b" \0 ", False), (b"x", False)):
             write(path, {"w": ("F32", [2])}, padding)
             self.run("plan", "--safetensors", path, code=0 if good else 1)
