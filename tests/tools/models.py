@@ -119,7 +119,7 @@ class Models:
         cases = [("git-lfs", b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n"),
                  ("web page", b"<!DOCTYPE html><html>"),
                  ("web page", b"\n  <html><head>"), ("JSON", b'{"weight_map": {"a": "b"}}'), ("zip", b"PK\x03\x04" + bytes(100)),
-                 ("pickle", b"\x80\x02}q\x00(X" + bytes(50)), ("GGUF header", b"GGUF\x03" + bytes(100)), ("too few", b""),
+                 ("pickle", b"\x80\x02}q\x00(X" + bytes(50)), ("GGUF header", b"GGUF\x01" + bytes(100)), ("too few", b""),
                  ("too few", b"123"),
                  ("would have", b"\xff" * 64), ("begin with {", struct.pack("<Q", 4) + b"[]  "),
                  ("would have", struct.pack("<Q", 99) + b"{}")]
