@@ -113,6 +113,17 @@ class Models:
         self.check(self.plan(folder)["parameters"] == 88, "a folder without an index")
         self.run("plan", "--safetensors", self.folder / "nothing", code=1)
 
+    def gguf(self):
+        """Blocks are parameters as other numbers are; a folder with one such file is a model."""
+        folder = self.folder / "gguf"
+        folder.mkdir()
+        tensor = struct.pack("<Q", 1) + b"w" + struct.pack("<IQQIQ", 2, 64, 3, 8, 0)
+        head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + tensor
+        (folder / "m.gguf").write_bytes(head + bytes(-len(head) % 32 + 6 * 34))
+        for path in (folder, folder / "m.gguf"):
+            self.check(self.plan(path)["parameters"] == 192, "a plan of a GGUF's blocks")
+            self.check("Q8_0" in self.run("inspect", path).stdout, "their type")
+
     def none(self):
         """Files that are none are called what they are."""
         path = self.folder / "none.safetensors"
@@ -126,7 +137,8 @@ class Models:
         for (word, data), command in itertools.product(cases, (["plan", "--safetensors"], ["inspect"], ["verify"])):
             path.write_bytes(data)
             done = self.run(*command, path, code=1)
-            self.check(word in done.stderr and ("neither safetensors nor GGUF" in done.stderr or word == "GGUF header"), f"{data[:12]}: {done.stderr.strip()[-120:]}")
+            told = word in done.stderr and ("neither safetensors nor GGUF" in done.stderr or word == "GGUF header")
+            self.check(told, f"{data[:12]}: {done.stderr.strip()[-120:]}")
         for padding, good in ((b" ", True), (b"  \n", True), (b"\0", False), (b" \0 ", False), (b"x", False)):
             write(path, {"w": ("F32", [2])}, padding)
             self.run("plan", "--safetensors", path, code=0 if good else 1)
@@ -173,7 +185,7 @@ def main():
     check = Checks()
     with tempfile.TemporaryDirectory() as temporary:
         models = Models(sys.argv[1], check, pathlib.Path(temporary))
-        for part in (models.types, models.several, models.none, models.patterns, models.large):
+        for part in (models.types, models.several, models.gguf, models.none, models.patterns, models.large):
             part()
     check.exit()
 

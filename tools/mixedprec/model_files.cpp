@@ -48,14 +48,15 @@ ModelFiles read_model(const std::vector<std::string>& paths) {
                           "' and '", found.path, "'");
             model.tensors.push_back({found.name, found.type_name, found.path,
                                      std::vector<int64_t>(found.shape, found.shape + found.ndim),
-                                     found.count, found.bytes, &file, i});
+                                     found.count, found.bytes, &file, i, found.dtype});
         }
     }
     return model;
 }
 
 bool is_trained(const ModelTensor& tensor) {
-    return (tensor.type[0] == 'F' && tensor.type != "F8_E8M0") || tensor.type == "BF16";
+    return (tensor.type[0] == 'F' && tensor.type != "F8_E8M0") || tensor.type == "BF16" ||
+           tensor.dtype >= MP_DTYPE_Q4_0;
 }
 
 std::string bad_scale(const ModelFiles& model, const std::string& path) {
