@@ -242,16 +242,17 @@ void add_checkpoint_readers(Program& program) {
     auto options = std::make_shared<Options>();
     Subcommand app = program.add(
         "inspect", "what a checkpoint holds, or the checkpoints of a folder", options, inspect);
-    app.add("paths", options->paths,
-            "checkpoints, or folders of them; or a model's safetensors files, its folder or its "
-            "index",
-            {.required = true});
+    app.add(
+        "paths", options->paths,
+        "checkpoints, or folders of them; or a model's safetensors or GGUF files, its folder or "
+        "its index",
+        {.required = true});
     app.add_flag("--tensors", options->tensors, "list every tensor");
     app = program.add("verify", "read every byte of checkpoints and compare the checksums", options,
                       verify);
     app.add("paths", options->paths,
-            "checkpoints, or folders of them: all of them; or a model's safetensors files, its "
-            "folder or its index",
+            "checkpoints, or folders of them: all of them; or a model's safetensors or GGUF files, "
+            "its folder or its index",
             {.required = true});
 }
 
