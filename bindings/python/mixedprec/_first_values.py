@@ -58,7 +58,7 @@ class FilledOptimizer(SharedOptimizer):
     def load_params(
         self, path: Path, prefix: str = "", params: Iterable[int | str] | None = None, queue: Queue | None = None
     ) -> None:
-        """The values that a model's safetensors files have, by the parameters' names after `prefix`; None: of all
+        """The values that a model's files (safetensors, GGUF) have, by the parameters' names after `prefix`; None: of all
         parameters. Each rank reads what it has."""
         with self._or_decline("mp_optimizer_load_params", queue, None, "", None, 0):
             indices = int32_array(() if params is None else (self._index(param) for param in params))

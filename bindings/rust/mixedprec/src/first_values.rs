@@ -50,7 +50,7 @@ impl Optimizer<'_> {
         call(|| unsafe { sys::mp_optimizer_init_params(self.raw(), self.queue(), seed, inits.as_ptr(), count) })
     }
 
-    /// Gives parameters, all where none are named, the values that a model's safetensors files have, by their names
+    /// Gives parameters, all where none are named, the values that a model's files (safetensors, GGUF) have, by their names
     /// after `prefix`. Each rank reads what it has.
     pub fn load_params(&mut self, path: impl AsRef<Path>, prefix: &str, params: Option<&[i32]>) -> Result<()> {
         let (path, prefix) = (c_path(path.as_ref())?, c_string(prefix)?);
