@@ -28,7 +28,8 @@ end
 """
     load_params!(params, path; prefix = "", queue = nothing)
 
-Give parameters the values that a model's files (safetensors, GGUF) have, by their names after `prefix`. Each rank reads what it has.
+Give parameters the values that a model's files (safetensors, GGUF) have, by their names after `prefix`. Each rank reads what it
+has.
 """
 function load_params!(params, path::AbstractString; prefix::AbstractString = "", queue = nothing)
     o, indices = indices_of(params)
