@@ -33,11 +33,11 @@ typedef struct mp_file_tensor {
     { sizeof(mp_file_tensor), 0, 0, 0, {0}, 0, 0, NULL, NULL, NULL }
 
 /* mp_file_value.type */
-#define MP_FILE_VALUE_TEXT 0
-#define MP_FILE_VALUE_BOOLEAN 1
-#define MP_FILE_VALUE_INTEGER 2
-#define MP_FILE_VALUE_UNSIGNED 3
-#define MP_FILE_VALUE_FLOAT 4
+#define MP_FILE_VALUE_TEXT 0     /* UTF-8 by convention; any bytes */
+#define MP_FILE_VALUE_BOOLEAN 1  /* "true" or "false" */
+#define MP_FILE_VALUE_INTEGER 2  /* of up to 64 bits */
+#define MP_FILE_VALUE_UNSIGNED 3 /* of up to 64 bits */
+#define MP_FILE_VALUE_FLOAT 4    /* fp32 or fp64 */
 
 /** What a model's file says of itself by a key: "__metadata__" of safetensors, which has texts alone, and the keys of GGUF. */
 typedef struct mp_file_value {

@@ -105,9 +105,15 @@ MP_HD_INLINE constexpr DTypeKind dtype_kind(DType dtype) {
         return DTypeKind::kind;
 #include "dtype/dtype_list.def"
 #undef X
-    default:
-        return is_in_blocks(dtype) ? DTypeKind::blocks : DTypeKind::none;
+#define X(name, NAME, value, elements, bytes)                                                      \
+    case DType::name:                                                                              \
+        return DTypeKind::blocks;
+#include "dtype/block_types.def"
+#undef X
+    case DType::none:
+        break;
     }
+    return DTypeKind::none;
 }
 
 // True for the types that hold real-valued data, an element to one or more bytes. E8M0 is not among
