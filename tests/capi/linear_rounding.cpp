@@ -47,7 +47,7 @@ TEST(LinearRounding, CodesAreThoseOfTheQuantizerUnderTheDocumentedKey) {
         std::vector<Bytes> of_first_backend;
         for (const char* backend : kHostBackends) {
             SCOPED_TRACE(preset + " on " + backend);
-            const Context context = make_context(backend == kHostBackends[0] ? 1 : 2, backend);
+            const Context context = make_context(of_first_backend.empty() ? 1 : 2, backend);
             const Layer layer(context, with_rounding(preset), kName);
             std::vector<Bytes> codes;
             for (uint64_t step = 0; step < 2; ++step) {

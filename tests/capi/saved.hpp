@@ -2,6 +2,8 @@
 // What the tests of kept inputs share (saved*.cpp): a square layer under any recipe, and a pass by the simple calls.
 #pragma once
 
+#include <string_view>
+
 #include "layers.hpp"
 
 namespace mp_test::saved {
@@ -15,6 +17,9 @@ inline constexpr const char* kStochastic = R"({"recipe": "fp8_rowwise",
 inline constexpr const char* kRecipes[] = {
     "fp32",        "fp16_mixed", "bf16_mixed", "fp8_delayed",       "fp8_current",
     "fp8_rowwise", "fp8_block",  "mxfp8",      "fp8_rowwise_gw_hp", kStochastic};
+
+// A string's address says nothing: each unit may have its own copy.
+inline bool is_stochastic(std::string_view recipe) { return recipe == kStochastic; }
 
 using Bytes = std::vector<unsigned char>;
 
