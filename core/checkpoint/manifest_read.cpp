@@ -6,6 +6,7 @@
 #include "checkpoint/manifest_fields.hpp"
 #include "status/status.hpp"
 #include "system/crc32c.hpp"
+#include "system/name.hpp"
 
 namespace mp::checkpoint {
 namespace {
@@ -165,8 +166,7 @@ class Reader {
     // A later minor version may have keys that this one does not know.
     void pass_over(std::string_view name) {
         if (!has_head() || manifest_.minor <= kFormatMinor) {
-            json_.refuse("key '%.*s' is unknown",
-                         static_cast<int>(std::min<std::size_t>(name.size(), 32)), name.data());
+            json_.refuse("key '%.*s' is unknown", system::shown(name, 32), name.data());
         }
         json_.skip_value();
     }

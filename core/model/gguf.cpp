@@ -12,6 +12,7 @@
 
 #include "status/status.hpp"
 #include "system/json_writer.hpp"
+#include "system/name.hpp"
 
 namespace mp::model {
 namespace {
@@ -69,9 +70,7 @@ struct TextEnds {}; // the header goes on behind the text
     fail(Code::corrupt_data, "GGUF header: %s", text.data());
 }
 
-int printed(std::string_view name) {
-    return static_cast<int>(std::min<std::size_t>(name.size(), 64));
-}
+int printed(std::string_view name) { return system::shown(name, 64); }
 
 class Reader {
   public:

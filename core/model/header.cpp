@@ -8,13 +8,10 @@
 #include <utility>
 
 #include "status/status.hpp"
+#include "system/name.hpp"
 
 namespace mp::model {
 namespace {
-
-int printed(std::string_view name) {
-    return static_cast<int>(std::min<std::size_t>(name.size(), 64));
-}
 
 template <class Number> std::string number_text(const char* bytes) {
     Number number{};
@@ -103,7 +100,7 @@ void Header::index(NameIndex& names, std::size_t count, const char* of,
     if (twice != NameIndex::kNone) {
         const std::string_view name = name_of(twice);
         fail(Code::corrupt_data, "%s header: %s '%.*s' appears twice", parts_.what, of,
-             printed(name), name.data());
+             system::shown(name, 64), name.data());
     }
 }
 
@@ -130,10 +127,15 @@ const FileTensor* Header::find(std::string_view name) const noexcept {
     return found == NameIndex::kNone ? nullptr : &parts_.tensors[found];
 }
 
-const FileValue* Header::value(std::string_view key) const noexcept {
+std::optional<std::size_t> Header::find_value(std::string_view key) const noexcept {
     const uint32_t found =
         by_key_.find(key, [this](std::size_t i) { return parts_.values[i].key; });
-    return found == NameIndex::kNone ? nullptr : &parts_.values[found];
+    return found == NameIndex::kNone ? std::nullopt : std::optional<std::size_t>(found);
+}
+
+const FileValue* Header::value(std::string_view key) const noexcept {
+    const auto found = find_value(key);
+    return found.has_value() ? &parts_.values[*found] : nullptr;
 }
 
 std::optional<std::string_view> Header::metadata(std::string_view key) const noexcept {

@@ -74,6 +74,8 @@ class Header {
     // Null where there is no such tensor.
     [[nodiscard]] const FileTensor* find(std::string_view name) const noexcept;
     [[nodiscard]] const std::deque<FileValue>& values() const noexcept { return parts_.values; }
+    // Which of them it is.
+    [[nodiscard]] std::optional<std::size_t> find_value(std::string_view key) const noexcept;
     [[nodiscard]] const FileValue* value(std::string_view key) const noexcept;
     // Where the key has one text.
     [[nodiscard]] std::optional<std::string_view> metadata(std::string_view key) const noexcept;

@@ -14,6 +14,7 @@
 #include "model/safetensors.hpp"
 #include "numerics/block_types.hpp"
 #include "system/json_reader.hpp"
+#include "system/name.hpp"
 
 namespace mp::model {
 namespace {
@@ -317,8 +318,8 @@ void ModelFiles::index_names() {
             where += (where.empty() ? "'" : "' and '") + files_[tensor.file].path;
         }
     }
-    fail(Code::corrupt_data, "tensor '%.*s' is in both %.700s'",
-         static_cast<int>(std::min<std::size_t>(name.size(), 200)), name.data(), where.c_str());
+    fail(Code::corrupt_data, "tensor '%.*s' is in both %.700s'", system::shown(name, 200),
+         name.data(), where.c_str());
 }
 
 std::vector<int64_t> ModelFiles::shape(std::size_t index) const {
@@ -335,14 +336,10 @@ std::size_t ModelFiles::find(std::string_view name) const noexcept {
 std::size_t ModelFiles::find_value(std::string_view key) const noexcept {
     std::size_t before = 0; // values of files before
     for (const File& file : files_) {
-        const std::deque<FileValue>& values = file.header.values();
-        const FileValue* found = file.header.value(key);
-        if (found != nullptr) {
-            const auto here = std::find_if(values.begin(), values.end(),
-                                           [&](const FileValue& value) { return &value == found; });
-            return before + static_cast<std::size_t>(here - values.begin());
+        if (const auto found = file.header.find_value(key); found.has_value()) {
+            return before + *found;
         }
-        before += values.size();
+        before += file.header.values().size();
     }
     return before;
 }
@@ -353,8 +350,7 @@ void ModelFiles::read(std::size_t index, int64_t offset, void* data, std::size_t
     if (offset < 0 || offset > size || bytes > static_cast<uint64_t>(size - offset)) {
         fail(Code::invalid_argument,
              "%zu bytes from byte %lld on were asked for; tensor '%.*s' has %lld", bytes,
-             static_cast<long long>(offset),
-             static_cast<int>(std::min<std::size_t>(tensor.entry->name.size(), 200)),
+             static_cast<long long>(offset), system::shown(tensor.entry->name, 200),
              tensor.entry->name.data(), static_cast<long long>(size));
     }
     const File& file = files_[tensor.file];
@@ -369,8 +365,7 @@ void ModelFiles::check_floats(std::size_t index) const {
         fail(Code::invalid_dtype,
              "model file: tensor '%.*s' is %s; numbers are read from F32, F16, BF16, Q4_0, Q4_1, "
              "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K and MXFP4",
-             static_cast<int>(std::min<std::size_t>(tensor.name.size(), 200)), tensor.name.data(),
-             file_type_name(tensor.type));
+             system::shown(tensor.name, 200), tensor.name.data(), file_type_name(tensor.type));
     }
 }
 

@@ -39,7 +39,6 @@ class ModelFiles {
     [[nodiscard]] std::size_t find_value(std::string_view key) const noexcept;
     // `tensors().size()` where there is none.
     [[nodiscard]] std::size_t find(std::string_view name) const noexcept;
-    [[nodiscard]] std::size_t file_count() const noexcept { return files_.size(); }
     [[nodiscard]] const std::string& path(std::size_t file) const { return files_.at(file).path; }
     [[nodiscard]] const Header& header(std::size_t file) const { return files_.at(file).header; }
     // Bytes of one tensor, from `offset` on. Throws invalid_argument for what it does not have, and io_error.

@@ -7,6 +7,7 @@
 #include "status/status.hpp"
 #include "system/json_reader.hpp"
 #include "system/json_writer.hpp"
+#include "system/name.hpp"
 
 namespace mp::model {
 using system::JsonReader;
@@ -16,8 +17,8 @@ namespace {
 FileType parse_type(const JsonReader& reader, std::string_view text) {
     const auto type = safetensors_type(text);
     if (!type.has_value()) {
-        reader.refuse("the element type '%.*s' is not supported",
-                      static_cast<int>(std::min<std::size_t>(text.size(), 32)), text.data());
+        reader.refuse("the element type '%.*s' is not supported", system::shown(text, 32),
+                      text.data());
     }
     return *type;
 }
@@ -92,8 +93,8 @@ void read_tensor(JsonReader& reader, HeaderParts& parts, std::string_view name) 
             tensor.end = reader.integer();
             reader.expect(']');
         } else {
-            reader.refuse("a tensor has the unknown field '%.*s'",
-                          static_cast<int>(std::min<std::size_t>(key.size(), 32)), key.data());
+            reader.refuse("a tensor has the unknown field '%.*s'", system::shown(key, 32),
+                          key.data());
         }
     } while (reader.another('}'));
     if (!(seen[0] && seen[1] && seen[2])) {

@@ -89,8 +89,7 @@ void check_new(const Device& device, const recipe::Recipe& recipe, const LayoutO
     if (layout.offload_grads && layout.stage < 0 && p.grad != nullptr) {
         fail(Code::invalid_argument,
              "optimizer: '%s' has a grad, but under MP_OPTIMIZER_OFFLOAD_GRADS gradients have "
-             "memory "
-             "that comes and goes (mp_optimizer_acquire_grad); leave it NULL",
+             "memory that comes and goes (mp_optimizer_acquire_grad); leave it NULL",
              name);
     }
     if (p.is_frozen && (p.grad != nullptr || p.init_fp32 != nullptr || p.counts_elsewhere)) {

@@ -138,15 +138,10 @@ TEST_P(SimulatedNcclWaits, NobodyWaitsLongerForALostRankThen) {
             [&](Rank& rank) {
                 RankTraining training(rank.context, rank.comm, options);
                 training.step(rank.number);
-                if (rank.number != 0) {
+                without_rank_0(rank, over, [&] {
                     training.fill(rank.number);
                     EXPECT_EQ(training.try_update(), MP_STATUS_TIMEOUT);
-                    ++over;
-                }
-                while (over != rank.count - 1) {
-                    std::this_thread::yield();
-                }
-                (void)mp_comm_abort(rank.comm, "a test");
+                });
             },
             500);
     }
@@ -206,25 +201,20 @@ mp_status wait_by(const Rank& rank, int way, Tensor& other) {
     }
 }
 
-// Rank 0 comes when the others, which fetch weights from it, have given up.
+// The others fetch weights from rank 0.
 using Behind = std::function<void(const Rank&, RankTraining&, Tensor&)>;
 void behind_rank_0(Rank& rank, std::atomic<int32_t>& over, const Behind& body) {
     RankTraining training(rank.context, rank.comm, "fp32", 3);
     training.step(rank.number);
     Tensor other = rank.tensor(10);
-    if (rank.number != 0) {
+    without_rank_0(rank, over, [&] {
         const std::array<int32_t, 3> all = {0, 1, 2};
         EXPECT_TRUE(
             succeeded(mp_optimizer_gather_begin(training.optimizer(), nullptr, all.data(), 3)));
         EXPECT_TRUE(
             succeeded(mp_optimizer_gather_wait(training.optimizer(), nullptr, all.data(), 3)));
         body(rank, training, other);
-        ++over;
-    }
-    while (over != rank.count - 1) {
-        std::this_thread::yield();
-    }
-    (void)mp_comm_abort(rank.comm, "a test");
+    });
 }
 
 TEST_P(SimulatedNcclWaits, WhoeverIsBehindARankThatNeverComesHasADeadline) {

@@ -138,13 +138,13 @@ MP_HD_INLINE void load_block(DType dtype, const void* data, float* out) {
 
 // Elements [first, first + count) of an array, of blocks or of elements by themselves.
 inline void load_floats(DType dtype, const void* data, int64_t first, int64_t count, float* out) {
-    const TypeBlock block = type_block(dtype);
-    for (int64_t i = 0; i < count && block.elements == 0; ++i) {
-        out[i] = load_as_float(dtype, data, first + i);
-    }
-    if (block.elements == 0) {
+    if (!is_in_blocks(dtype)) {
+        for (int64_t i = 0; i < count; ++i) {
+            out[i] = load_as_float(dtype, data, first + i);
+        }
         return;
     }
+    const TypeBlock block = type_block(dtype);
     float values[kMostBlockElements];
     for (int64_t done = 0; done < count;) {
         const int64_t at = first + done;
