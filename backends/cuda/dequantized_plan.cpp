@@ -51,6 +51,7 @@ Status dequantize(CudaDevice& device, CudaQueue& queue, const StoredOperand& fro
     op.source = {source.data, const_cast<void*>(scales),
                  nullptr,     {from.dtype, from.grid, {}},
                  extent.rows, extent.columns};
+    op.window = whole_of(op.source);
     op.destination = to;
     const Candidate& candidate = *device.candidates(OpKind::dequantize).items;
     Reason reason;
@@ -67,7 +68,7 @@ std::size_t part_bytes(const StoredOperand& operand, DType dtype) {
 } // namespace
 
 void explain_dequantized(const CudaDevice& device, const GemmDesc& desc, Reason& reason) noexcept {
-    if (!is_fp8(desc.dtype_a) && !has_scales(desc)) {
+    if (has_coded_b(desc) || (!is_fp8(desc.dtype_a) && !has_scales(desc))) {
         reason.set("operands with scales or of fp8 only");
     } else if (is_fp8(desc.dtype_d)) {
         reason.set("no fp8 results");

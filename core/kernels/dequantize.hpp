@@ -4,6 +4,7 @@
 
 #include "kernels/array.hpp"
 #include "kernels/exec.hpp"
+#include "numerics/block_types.hpp"
 #include "numerics/quantize.hpp"
 #include "numerics/scale_rules.hpp"
 
@@ -12,13 +13,23 @@ namespace mp::kernels {
 struct DequantizeElements {
     DequantizeDesc op;
 
+    // Of element i of the window.
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t row_of(int64_t i) const {
+        return op.window.first_row + i / op.window.columns;
+    }
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t column_of(int64_t i) const {
+        return op.window.first_column + i % op.window.columns;
+    }
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t code_of(int64_t i) const {
+        return row_of(i) * op.source.columns + column_of(i);
+    }
+
     // What code i is multiplied by.
     [[nodiscard]] KOKKOS_INLINE_FUNCTION float scale_of(int64_t i) const {
         const ArrayRef& from = op.source;
         float scale = 1.0F;
         if (from.format.grid.exists()) {
-            const int64_t index =
-                from.format.grid.index(i / from.columns, i % from.columns, from.columns);
+            const int64_t index = from.format.grid.index(row_of(i), column_of(i), from.columns);
             scale = numerics::load_as_float(from.format.grid.dtype, from.scale_inv, index);
         }
         if (from.format.grid.dtype == DType::fp8_e4m3) {
@@ -27,21 +38,36 @@ struct DequantizeElements {
         return scale;
     }
 
-    // Codes may be of any type, packed ones too.
+    // Codes may be of any type, packed ones and those of blocks too.
     KOKKOS_INLINE_FUNCTION void load_codes(const RangeTile& tile, float (&x)[kEachOfRange]) const {
         const TensorRef codes = op.source.elements();
-        if (is_floating(codes.dtype)) {
+        if (is_floating(codes.dtype) && op.window.count() == codes.count) {
             load_tile(codes, tile, x);
         } else {
             tile.for_each([&](int j, int64_t i) {
-                x[j] = numerics::load_as_float(codes.dtype, codes.data, i);
+                x[j] = numerics::load_as_float(codes.dtype, codes.data, code_of(i));
             });
         }
+    }
+    template <DType kDType>
+    KOKKOS_INLINE_FUNCTION void load_blocks(const RangeTile& tile, float (&x)[kEachOfRange]) const {
+        constexpr TypeBlock kBlock = type_block(kDType);
+        const auto* codes = static_cast<const uint8_t*>(op.source.data);
+        tile.for_each([&](int j, int64_t i) {
+            const int64_t code = code_of(i);
+            x[j] = numerics::load_of_block<kDType>(codes + code / kBlock.elements * kBlock.bytes,
+                                                   static_cast<int32_t>(code % kBlock.elements));
+        });
     }
 
     KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
         float x[kEachOfRange];
-        load_codes(tile, x);
+        if (is_in_blocks(op.source.dtype())) {
+            numerics::visit_block_type(
+                op.source.dtype(), [&](auto type) MP_INLINED { load_blocks<type.value>(tile, x); });
+        } else {
+            load_codes(tile, x);
+        }
         tile.for_each(
             [&](int j, int64_t i) { x[j] = numerics::dequantize_element(x[j], scale_of(i)); });
         store_tile(op.destination, tile,

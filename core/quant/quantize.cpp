@@ -87,11 +87,12 @@ void set_scale(Stream& stream, const Format& format, const float* amax, float* s
 }
 
 void dequantize_matrix(Stream& stream, const ArrayRef& source, const TensorRef& destination) {
-    DequantizeDesc op{};
-    op.kind = OpKind::dequantize;
-    op.source = source;
-    op.destination = destination;
-    run_op(stream, op);
+    dequantize_window(stream, source, whole_of(source), destination);
+}
+
+void dequantize_window(Stream& stream, const ArrayRef& source, const Window& window,
+                       const TensorRef& destination) {
+    run_op(stream, DequantizeDesc{{OpKind::dequantize}, source, window, destination});
 }
 
 void check_quantize(const Tensor& source, const Tensor& destination,
@@ -122,7 +123,9 @@ void quantize_tensor(Stream& stream, const Tensor& source, Tensor& destination,
 
 void dequantize_tensor(Stream& stream, const Tensor& source, Tensor& destination) {
     constexpr const char* kCall = "mp_tensor_dequantize";
-    (void)scales_of(source, kCall, "source");
+    if (!is_in_blocks(source.dtype())) {
+        (void)scales_of(source, kCall, "source");
+    }
     check_source(destination, kCall);
     check_pair(source, destination, kCall);
     MemoryRanges ranges;

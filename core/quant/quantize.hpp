@@ -12,6 +12,8 @@ namespace mp::quant {
 // `source` is plain fp32, fp16 or bf16.
 void quantize_matrix(Stream& stream, const ArrayRef& source, const Sink& sink);
 void dequantize_matrix(Stream& stream, const ArrayRef& source, const TensorRef& destination);
+void dequantize_window(Stream& stream, const ArrayRef& source, const Window& window,
+                       const TensorRef& destination);
 
 // *to becomes the larger of both amaxes.
 void raise_amax(Stream& stream, const float* from, float* to);

@@ -35,6 +35,57 @@ TEST_P(Dequantize, EqualsTheReferenceForLargeAndEmptyTensors) {
     compare(make_case(DType::fp8_e5m2, DType::fp32, kRowScales, {1536, 2048})); // around the caches
 }
 
+// A window and what is not in it: rows and columns before, after and both.
+TEST_P(Dequantize, EqualsTheReferenceForWindows) {
+    for (const ScaleGrid& grid : dequantize_grids()) {
+        for (const DType from : kCodeTypes) {
+            DequantizeCase c = make_case(from, DType::bf16, grid, {70, 600});
+            for (const Window& window :
+                 {Window{3, 0, 50, 600}, {0, 34, 70, 400}, {69, 599, 1, 1}, {5, 257, 3, 300}}) {
+                c.window = window;
+                compare(c);
+            }
+        }
+    }
+}
+
+TEST_P(Dequantize, EqualsTheReferenceForTypesOfBlocks) {
+    for (const DType from : all_types()) {
+        if (!is_in_blocks(from)) {
+            continue;
+        }
+        for (const DType to : kWideTypes) {
+            for (const Extent& shape : {Extent{1, 256}, {3, 512}, {67, 1280}, {0, 256}, {5, 0}}) {
+                compare(make_case(from, to, {}, shape));
+            }
+            DequantizeCase c = make_case(from, to, {}, {40, 1536});
+            for (const Window& window :
+                 {Window{7, 0, 30, 1536}, {0, 256, 40, 512}, {39, 1280, 1, 256}}) {
+                c.window = window;
+                compare(c);
+            }
+        }
+    }
+    compare(make_case(DType::q4_k, DType::fp32, {}, {1536, 2048})); // around the caches
+}
+
+TEST_P(Dequantize, RefusesPartsOfBlocksAndWhatLiesOutside) {
+    for_each_candidate(device(), OpKind::dequantize, [&](const Candidate& candidate) {
+        for (const Window& window : {Window{0, 32, 1, 256},
+                                     {0, 0, 1, 128},
+                                     {0, 0, 3, 256},
+                                     {2, 0, 1, 256},
+                                     {0, 512, 1, 256},
+                                     {-1, 0, 1, 256}}) {
+            DequantizeCase c = make_case(DType::q6_k, DType::fp32, {}, {2, 512});
+            c.window = window;
+            HostArray result;
+            EXPECT_FALSE(dequantize(device(), candidate, c, result));
+        }
+        return true;
+    });
+}
+
 MP_COMPARE_BACKENDS(Dequantize);
 
 class DequantizeValues : public BackendTest {};

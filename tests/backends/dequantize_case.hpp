@@ -15,6 +15,7 @@ struct DequantizeCase {
     std::vector<unsigned char> codes;
     HostArray scales;
     float amax = 3.5F; // of the tensor, for NVFP4
+    Window window{};   // all zero: the whole
 };
 
 inline bool dequantize(TestDevice& on, const Candidate& candidate, const DequantizeCase& c,
@@ -22,10 +23,12 @@ inline bool dequantize(TestDevice& on, const Candidate& candidate, const Dequant
     DeviceBytes codes(on, c.codes.data(), c.codes.size());
     DeviceArray scales(on, c.scales);
     DeviceValue<float> amax(on, c.amax);
-    DeviceArray values(on, HostArray(c.to, c.rows * c.columns));
+    const Window window = c.window == Window{} ? Window{0, 0, c.rows, c.columns} : c.window;
+    DeviceArray values(on, HostArray(c.to, window.count()));
     DequantizeDesc op{};
     op.kind = OpKind::dequantize;
     op.source = {codes.data(), scales.data(), amax.data(), {c.from, c.grid, {}}, c.rows, c.columns};
+    op.window = window;
     op.destination = values.ref();
     if (!supports(on, candidate, op)) {
         return false;
@@ -35,6 +38,13 @@ inline bool dequantize(TestDevice& on, const Candidate& candidate, const Dequant
     return true;
 }
 
+inline constexpr std::array<DType, kDTypeCount> all_types() {
+    std::array<DType, kDTypeCount> types{};
+    for (int32_t i = 0; i < kDTypeCount; ++i) {
+        types[static_cast<std::size_t>(i)] = static_cast<DType>(i + 1);
+    }
+    return types;
+}
 inline constexpr std::array<DType, 4> kCodeTypes = {DType::fp8_e4m3, DType::fp8_e5m2, DType::fp16,
                                                     DType::fp4_e2m1};
 
@@ -77,7 +87,8 @@ inline void compare_dequantize(TestDevice& on, const DequantizeCase& c) {
     SCOPED_TRACE(std::string(dtype_name(c.from)) + " to " + dtype_name(c.to) + ", " +
                  std::to_string(c.rows) + " x " + std::to_string(c.columns) + ", scales of " +
                  dtype_name(c.grid.dtype) + " for " + std::to_string(c.grid.block_rows) + " x " +
-                 std::to_string(c.grid.block_columns));
+                 std::to_string(c.grid.block_columns) + ", window from " +
+                 std::to_string(c.window.first_row) + ", " + std::to_string(c.window.first_column));
     HostArray expected;
     ASSERT_TRUE(
         dequantize(reference_device(), reference_candidate(OpKind::dequantize), c, expected));

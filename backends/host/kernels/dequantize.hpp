@@ -5,6 +5,7 @@
 #include "host/kernels/dequantize_vector.hpp"
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/quantize_tile.hpp"
+#include "numerics/block_types.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
@@ -67,15 +68,15 @@ MP_ISA_FUNCTION inline void dequantize_by_floats(const DequantizeDesc& op, int64
     narrow_tile<numerics::Narrowing::nearest>(op.destination.dtype, values, out, n, nullptr);
 }
 
-// n <= kTile elements of one row; scales as above.
-MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t element, int n,
+// n <= kTile elements of one row, to those from `at` on; scales as above.
+MP_ISA_INLINE void dequantize_tile(const DequantizeJob& job, int64_t element, int64_t at, int n,
                                    const float* scales, int64_t into) {
     const ArrayRef& source = job.op->source;
     const DType from = source.dtype();
     const DType to = job.op->destination.dtype;
     const int64_t width = source.format.grid.block_columns;
     alignas(64) unsigned char buffer[4 * kTile];
-    void* const destination = element_address(job.op->destination.data, to, element);
+    void* const destination = element_address(job.op->destination.data, to, at);
     const int64_t bytes = n * dtype_size(to);
     const bool streams = may_stream(job.stream, destination, bytes);
     void* const out = streams ? buffer : destination;
@@ -98,29 +99,78 @@ inline constexpr int kScalesStrip = 2048;
 MP_ISA_FUNCTION inline void dequantize_strip(const DequantizeJob& job, int64_t column,
                                              int columns) {
     const ArrayRef& source = job.op->source;
+    const Window& window = job.op->window;
     const ScaleGrid& grid = source.format.grid;
     const int64_t width = grid.block_columns;
-    const int64_t before = width == 0 ? 0 : column % width;
+    const int64_t from_column = window.first_column + column;
+    const int64_t before = width == 0 ? 0 : from_column % width;
     const auto blocks = static_cast<int>(width == 0 ? 1 : (before + columns + width - 1) / width);
     float scales[kScalesStrip];
     int64_t known = -1; // the number of the first of them
     for (int64_t row = job.first_row; row < job.first_row + job.rows; ++row) {
-        const int64_t first = grid.index(row, column, source.columns);
+        const int64_t from_row = window.first_row + row;
+        const int64_t first = grid.index(from_row, from_column, source.columns);
         if (first != known) {
             block_scales(source, first, blocks, scales);
             known = first;
         }
         for (int done = 0; done < columns; done += kTile) {
             const int64_t into = before + done;
-            dequantize_tile(
-                job, row * source.columns + column + done, min_int(columns - done, kTile),
-                scales + (width == 0 ? 0 : into / width), width == 0 ? 0 : into % width);
+            dequantize_tile(job, from_row * source.columns + from_column + done,
+                            row * window.columns + column + done, min_int(columns - done, kTile),
+                            scales + (width == 0 ? 0 : into / width),
+                            width == 0 ? 0 : into % width);
+        }
+    }
+}
+
+// Whole blocks, n <= kTile elements.
+template <DType kDType>
+MP_ISA_FUNCTION inline void dequantize_blocks(const DequantizeJob& job, const uint8_t* from,
+                                              int64_t at, int n) {
+    constexpr TypeBlock kBlock = type_block(kDType);
+    const DType to = job.op->destination.dtype;
+    alignas(64) float values[kTile];
+    for (int i = 0; i < n; i += static_cast<int>(kBlock.elements)) {
+        numerics::load_block<kDType>(from + i / kBlock.elements * kBlock.bytes, values + i);
+    }
+    unify_nan(values, n);
+    alignas(64) unsigned char buffer[4 * kTile];
+    void* const destination = element_address(job.op->destination.data, to, at);
+    const int64_t bytes = n * dtype_size(to);
+    const bool streams = may_stream(job.stream, destination, bytes);
+    narrow_tile<numerics::Narrowing::nearest>(to, values, streams ? buffer : destination, n,
+                                              nullptr);
+    if (streams) {
+        stream_lines(destination, buffer, bytes);
+    }
+}
+
+template <DType kDType> MP_ISA_INLINE void dequantize_rows_of_blocks(const DequantizeJob& job) {
+    const ArrayRef& source = job.op->source;
+    const Window& window = job.op->window;
+    const auto* codes = static_cast<const uint8_t*>(source.data);
+    for (int64_t row = job.first_row; row < job.first_row + job.rows; ++row) {
+        const int64_t first = (window.first_row + row) * source.columns + window.first_column;
+        const int64_t end = job.first_column + job.columns;
+        for (int64_t column = job.first_column; column < end; column += kTile) {
+            dequantize_blocks<kDType>(job, codes + bytes_of(kDType, first + column),
+                                      row * window.columns + column, min_int(end - column, kTile));
         }
     }
 }
 
 inline void dequantize_rows(const DequantizeJob& job) {
     const int64_t end = job.first_column + job.columns;
+    numerics::visit_block_type(job.op->source.dtype(), [&](auto type) MP_INLINED {
+        dequantize_rows_of_blocks<type.value>(job);
+    });
+    if (is_in_blocks(job.op->source.dtype())) {
+        if (job.stream) {
+            finish_stream();
+        }
+        return;
+    }
     for (int64_t column = job.first_column; column < end; column += kScalesStrip) {
         dequantize_strip(job, column, min_int(end - column, kScalesStrip));
     }

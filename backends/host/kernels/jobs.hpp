@@ -94,6 +94,7 @@ struct QuantizeJob {
 };
 
 // Rows first_row ... first_row + rows - 1 of a matrix to be dequantized.
+// Rows and columns of the window.
 struct DequantizeJob {
     const DequantizeDesc* op;
     int64_t first_row;

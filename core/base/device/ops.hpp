@@ -95,9 +95,25 @@ struct QuantizeDesc : OpDesc {
     }
 };
 
-// destination = code * scale_inv in fp32, rounded once to the destination's type.
+// A part of a matrix.
+struct Window {
+    int64_t first_row = 0;
+    int64_t first_column = 0;
+    int64_t rows = 0;
+    int64_t columns = 0;
+
+    [[nodiscard]] MP_HD_INLINE constexpr int64_t count() const { return rows * columns; }
+    bool operator==(const Window&) const = default;
+};
+constexpr Window whole_of(const ArrayRef& array) noexcept {
+    return {0, 0, array.rows, array.columns};
+}
+
+// destination = the numbers of a window of the source, row after row: code * scale_inv in fp32, or what a block of the source's
+// type says (numerics/block_types.hpp), rounded once to the destination's type. A window has whole blocks of such a type.
 struct DequantizeDesc : OpDesc {
     ArrayRef source;
+    Window window;
     TensorRef destination; // fp32, fp16 or bf16
 };
 
@@ -124,6 +140,8 @@ struct DelayedUpdateDesc : OpDesc {
 //                              total = total + (sum * scale_a) * scale_b    with sum the fp32 sum over the block
 // each operation rounded to fp32 (DeepSeek-V3's promotion rule); a missing scale is 1. Where all scales are powers
 // of two, an implementation may multiply the codes by them instead as long as nothing leaves the normal range.
+// Or B alone is codes, of fp8, of half a byte or in blocks (one matrix without padding): op(B) is their numbers as dequantize
+// rounds them to A's type.
 // Where D is fp8, d is what would be stored as fp32, and the codes are round(d * multiply_d), finite d saturating,
 // infinity and NaN visible as in QuantizeDesc (a vendor's library may saturate infinity: amax_d shows it); there is no C.
 struct GemmDesc : OpDesc {
@@ -158,6 +176,7 @@ struct GemmBuffers {
     void* d = nullptr;
     const void* scale_a = nullptr; // scale_inv of A
     const void* scale_b = nullptr;
+    const float* amax_b = nullptr;     // of NVFP4 codes
     const float* multiply_d = nullptr; // fp8 D: device memory, one element; null: 1
     float* amax_d = nullptr; // becomes the maximum of itself and D's, before rounding; may be null
 };

@@ -91,6 +91,23 @@ inline bool delayed_fits_grid(const QuantizeDesc& op, Reason& reason) noexcept {
     return true;
 }
 
+inline bool is_window(const Window& window, const ArrayRef& of, Reason& reason) noexcept {
+    const bool is_inside = window.first_row >= 0 && window.first_column >= 0 && window.rows >= 0 &&
+                           window.columns >= 0 && window.rows <= of.rows - window.first_row &&
+                           window.columns <= of.columns - window.first_column;
+    const int64_t block = is_in_blocks(of.dtype()) ? type_block(of.dtype()).elements : 1;
+    if (!is_inside || window.first_column % block != 0 || window.columns % block != 0 ||
+        of.columns % block != 0) {
+        reason.set("a window of %lld x %lld from %lld, %lld on, of %lld x %lld in blocks of %lld",
+                   static_cast<long long>(window.rows), static_cast<long long>(window.columns),
+                   static_cast<long long>(window.first_row),
+                   static_cast<long long>(window.first_column), static_cast<long long>(of.rows),
+                   static_cast<long long>(of.columns), static_cast<long long>(block));
+        return false;
+    }
+    return true;
+}
+
 } // namespace detail
 
 inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
@@ -114,13 +131,18 @@ inline bool is_quantize(const QuantizeDesc& op, Reason& reason) noexcept {
 
 inline bool is_dequantize(const DequantizeDesc& op, Reason& reason) noexcept {
     const ArrayRef& from = op.source;
-    if (!is_code(from.dtype()) || !is_high_precision(op.destination.dtype)) {
-        reason.set("fp8, fp16 or packed codes to fp32, fp16 or bf16, not %s to %s",
-                   dtype_name(from.dtype()), dtype_name(op.destination.dtype));
+    const bool is_known = is_code(from.dtype()) || is_in_blocks(from.dtype());
+    if (!is_known || !is_high_precision(op.destination.dtype)) {
+        reason.set(
+            "fp8, fp16 or packed codes or those of blocks to fp32, fp16 or bf16, not %s to %s",
+            dtype_name(from.dtype()), dtype_name(op.destination.dtype));
         return false;
     }
-    if (from.count() != op.destination.count) {
-        reason.set("%lld codes for %lld values", static_cast<long long>(from.count()),
+    if (!detail::is_window(op.window, from, reason)) {
+        return false;
+    }
+    if (op.window.count() != op.destination.count) {
+        reason.set("%lld codes for %lld values", static_cast<long long>(op.window.count()),
                    static_cast<long long>(op.destination.count));
         return false;
     }

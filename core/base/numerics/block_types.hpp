@@ -24,116 +24,182 @@ MP_HD_INLINE uint32_t word_at(const uint8_t* bytes) {
 }
 MP_HD_INLINE float number(int32_t code) { return static_cast<float>(code); }
 
-// 32 elements in 16 bytes: the low halves are the first 16. `high`: a bit of each, above the four.
-template <class Value>
-MP_HD_INLINE void load_halves(const uint8_t* codes, uint32_t high, const Value& value, float* out) {
-    for (int32_t i = 0; i < 16; ++i) {
-        const int32_t low_bit = static_cast<int32_t>(high >> i & 1U) << 4;
-        const int32_t high_bit = static_cast<int32_t>(high >> (i + 16) & 1U) << 4;
-        out[i] = value((codes[i] & 0xF) | low_bit);
-        out[i + 16] = value(codes[i] >> 4 | high_bit);
-    }
+// Of MXFP4: twice the numbers are whole, under half the scale; so code 8 is 0, not -0, and 0xFF is 2^128, not NaN.
+MP_HD_INLINE float half_of_e8m0(uint32_t e) {
+    return float_from_bits(e < 2 ? 0x00200000U << e : (e - 1) << 23);
 }
-
-// The eight scales and minima of 6 bits in 12 bytes of Q4_K and Q5_K.
-struct ScaleAndMin {
-    int32_t scale;
-    int32_t min;
-};
-MP_HD_INLINE ScaleAndMin scale_and_min(const uint8_t* bytes, int32_t i) {
-    if (i < 4) {
-        return {bytes[i] & 0x3F, bytes[i + 4] & 0x3F};
-    }
-    const int32_t low = bytes[i + 4];
-    return {(low & 0xF) | (bytes[i - 4] >> 6) << 4, low >> 4 | (bytes[i] >> 6) << 4};
-}
-
-// 256 elements: eight times 32, two to a byte, each with a scale and a minimum. `high` null: four bits; else a bit of each more,
-// those of the i-th 32 in bit i.
-MP_HD_INLINE void load_k(const uint8_t* block, const uint8_t* codes, const uint8_t* high,
-                         float* out) {
-    const float d = half_at(block);
-    const float d_min = half_at(block + 2);
-    for (int32_t i = 0; i < 8; ++i) {
-        const ScaleAndMin part = scale_and_min(block + 4, i);
-        const float scale = d * number(part.scale);
-        const float min = d_min * number(part.min);
-        for (int32_t j = 0; j < 32; ++j) {
-            const int32_t low = codes[(i / 2) * 32 + j] >> (i % 2 * 4) & 0xF;
-            const int32_t more = high == nullptr ? 0 : (high[j] >> i & 1) << 4;
-            out[i * 32 + j] = scale * number(low | more) - min;
-        }
-    }
-}
-
-MP_HD_INLINE void load_q6_k(const uint8_t* block, float* out) {
-    const uint8_t* high = block + 128;
-    const auto* scales = reinterpret_cast<const int8_t*>(block + 192);
-    const float d = half_at(block + 208);
-    for (int32_t i = 0; i < 256; ++i) {
-        const int32_t half = i / 128, part = i % 128 / 32, at = i % 32;
-        const int32_t low = block[half * 64 + part % 2 * 32 + at] >> (part / 2 * 4) & 0xF;
-        const int32_t more = high[half * 32 + at] >> (part * 2) & 3;
-        out[i] = d * number(scales[i / 16]) * number((low | more << 4) - 32);
-    }
+MP_HD_INLINE constexpr int32_t twice_e2m1(int32_t code) {
+    const int32_t exponent = code >> 1 & 3;
+    const int32_t is_normal = exponent != 0 ? 1 : 0;
+    const int32_t twice = (2 * is_normal | (code & 1)) << (exponent - is_normal);
+    return (code & 8) != 0 ? -twice : twice;
 }
 
 } // namespace detail
 
-// All elements of one block.
-MP_HD_INLINE void load_block(DType dtype, const void* data, float* out) {
-    const auto* block = static_cast<const uint8_t*>(data);
-    switch (dtype) {
-    case DType::q4_0:
-    case DType::q5_0: {
-        const float d = detail::half_at(block);
-        const bool is_five = dtype == DType::q5_0;
-        const int32_t middle = is_five ? 16 : 8;
-        const auto value = [=](int32_t code) { return d * detail::number(code - middle); };
-        detail::load_halves(block + (is_five ? 6 : 2), is_five ? detail::word_at(block + 2) : 0,
-                            value, out);
-        break;
-    }
-    case DType::q4_1:
-    case DType::q5_1: {
-        const float d = detail::half_at(block);
-        const float min = detail::half_at(block + 2);
-        const bool is_five = dtype == DType::q5_1;
-        const auto value = [=](int32_t code) { return d * detail::number(code) + min; };
-        detail::load_halves(block + (is_five ? 8 : 4), is_five ? detail::word_at(block + 4) : 0,
-                            value, out);
-        break;
-    }
-    case DType::q8_0: {
-        const float d = detail::half_at(block);
-        for (int32_t i = 0; i < 32; ++i) {
-            out[i] = d * detail::number(static_cast<int8_t>(block[2 + i]));
+// The elements of a block that have one scale: kElements of them, the first at kElements * part.
+template <DType kDType> struct BlockPart;
+
+// 32 elements in 16 bytes: the low halves are the first 16. Of five bits, the fifth is in a word of their own.
+template <DType kDType> struct BlockHalves {
+    static constexpr int32_t kElements = 16;
+    static constexpr bool kHasMin = kDType == DType::q4_1 || kDType == DType::q5_1;
+    static constexpr bool kHasFive = kDType == DType::q5_0 || kDType == DType::q5_1;
+    static constexpr bool kIsMx = kDType == DType::mxfp4_block;
+    static constexpr int32_t kHead = kIsMx ? 1 : (kHasMin ? 4 : 2); // bytes of scales
+
+    MP_HD_INLINE BlockHalves(const uint8_t* block, int32_t part)
+        : codes(block + kHead + (kHasFive ? 4 : 0)), shift(4 * part) {
+        if constexpr (kIsMx) {
+            scale = detail::half_of_e8m0(block[0]);
+        } else {
+            scale = detail::half_at(block);
         }
-        break;
+        if constexpr (kHasMin) {
+            min = detail::half_at(block + 2);
+        }
+        if constexpr (kHasFive) {
+            fifth = detail::word_at(block + kHead) >> (16 * part);
+        }
     }
-    case DType::q4_k:
-        detail::load_k(block, block + 16, nullptr, out);
-        break;
-    case DType::q5_k:
-        detail::load_k(block, block + 48, block + 16, out);
-        break;
-    case DType::q6_k:
-        detail::load_q6_k(block, out);
-        break;
-    case DType::mxfp4_block: {
-        // Twice the numbers under half the scale, so that code 8 is 0, not -0; and 0xFF is 2^128, not NaN.
-        const uint32_t e = block[0];
-        const float half = float_from_bits(e < 2 ? 0x00200000U << e : (e - 1) << 23);
-        const auto value = [=](int32_t code) {
-            const float number = 2.0F * e2m1_to_float(static_cast<uint8_t>(code));
-            return half * detail::number(static_cast<int32_t>(number));
-        };
-        detail::load_halves(block + 1, 0, value, out);
-        break;
+    [[nodiscard]] MP_HD_INLINE float operator()(int32_t i) const {
+        int32_t code = codes[i] >> shift & 0xF;
+        if constexpr (kHasFive) {
+            code |= static_cast<int32_t>(fifth >> i & 1U) << 4;
+        }
+        if constexpr (kHasMin) {
+            return scale * detail::number(code) + min;
+        } else if constexpr (kIsMx) {
+            return scale * detail::number(detail::twice_e2m1(code));
+        } else {
+            return scale * detail::number(code - (kHasFive ? 16 : 8));
+        }
     }
+
+    const uint8_t* codes;
+    int32_t shift;
+    uint32_t fifth = 0;
+    float scale = 0.0F;
+    float min = 0.0F;
+};
+template <> struct BlockPart<DType::q4_0> : BlockHalves<DType::q4_0> {
+    using BlockHalves::BlockHalves;
+};
+template <> struct BlockPart<DType::q4_1> : BlockHalves<DType::q4_1> {
+    using BlockHalves::BlockHalves;
+};
+template <> struct BlockPart<DType::q5_0> : BlockHalves<DType::q5_0> {
+    using BlockHalves::BlockHalves;
+};
+template <> struct BlockPart<DType::q5_1> : BlockHalves<DType::q5_1> {
+    using BlockHalves::BlockHalves;
+};
+template <> struct BlockPart<DType::mxfp4_block> : BlockHalves<DType::mxfp4_block> {
+    using BlockHalves::BlockHalves;
+};
+
+template <> struct BlockPart<DType::q8_0> {
+    static constexpr int32_t kElements = 32;
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t /*part*/)
+        : codes(reinterpret_cast<const int8_t*>(block + 2)), scale(detail::half_at(block)) {}
+    [[nodiscard]] MP_HD_INLINE float operator()(int32_t i) const {
+        return scale * detail::number(codes[i]);
+    }
+    const int8_t* codes;
+    float scale;
+};
+
+// 256 elements: eight times 32, two to a byte, each with a scale and a minimum of 6 bits, in 12 bytes. Of five bits, the fifth
+// of the i-th 32 is in bit i of 32 bytes.
+template <DType kDType> struct BlockOfK {
+    static constexpr int32_t kElements = 32;
+    static constexpr bool kHasFive = kDType == DType::q5_k;
+
+    MP_HD_INLINE BlockOfK(const uint8_t* block, int32_t part)
+        : codes(block + (kHasFive ? 48 : 16) + part / 2 * 32), fifths(block + 16),
+          shift(part % 2 * 4), place(part) {
+        const uint8_t* packed = block + 4;
+        int32_t small = packed[part & 3] & 0x3F;
+        int32_t small_min = packed[(part & 3) + 4] & 0x3F;
+        if (part >= 4) {
+            const int32_t low = packed[part + 4];
+            small = (low & 0xF) | (packed[part - 4] >> 6) << 4;
+            small_min = low >> 4 | (packed[part] >> 6) << 4;
+        }
+        scale = detail::half_at(block) * detail::number(small);
+        min = detail::half_at(block + 2) * detail::number(small_min);
+    }
+    [[nodiscard]] MP_HD_INLINE float operator()(int32_t i) const {
+        int32_t code = codes[i] >> shift & 0xF;
+        if constexpr (kHasFive) {
+            code |= (fifths[i] >> place & 1) << 4;
+        }
+        return scale * detail::number(code) - min;
+    }
+    const uint8_t* codes;
+    const uint8_t* fifths;
+    int32_t shift;
+    int32_t place;
+    float scale;
+    float min;
+};
+template <> struct BlockPart<DType::q4_k> : BlockOfK<DType::q4_k> { using BlockOfK::BlockOfK; };
+template <> struct BlockPart<DType::q5_k> : BlockOfK<DType::q5_k> { using BlockOfK::BlockOfK; };
+
+template <> struct BlockPart<DType::q6_k> {
+    static constexpr int32_t kElements = 16;
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) {
+        const int32_t half = part / 8, quarter = part % 8 / 2, first = part % 2 * 16;
+        low = block + half * 64 + quarter % 2 * 32 + first;
+        high = block + 128 + half * 32 + first;
+        low_shift = quarter / 2 * 4;
+        high_shift = quarter * 2;
+        scale =
+            detail::half_at(block + 208) * detail::number(static_cast<int8_t>(block[192 + part]));
+    }
+    [[nodiscard]] MP_HD_INLINE float operator()(int32_t i) const {
+        const int32_t code = (low[i] >> low_shift & 0xF) | (high[i] >> high_shift & 3) << 4;
+        return scale * detail::number(code - 32);
+    }
+    const uint8_t* low;
+    const uint8_t* high;
+    int32_t low_shift;
+    int32_t high_shift;
+    float scale;
+};
+
+// body(DTypeConstant<...>{}) for a type of blocks; not called for others.
+template <class Body> MP_HD_INLINE constexpr void visit_block_type(DType dtype, const Body& body) {
+    switch (dtype) {
+#define X(name, NAME, value, elements, bytes)                                                      \
+    case DType::name:                                                                              \
+        return body(DTypeConstant<DType::name>{});
+#include "dtype/block_types.def"
+#undef X
     default:
         break;
     }
+}
+
+// All elements of one block.
+template <DType kDType> MP_HD_INLINE void load_block(const uint8_t* block, float* out) {
+    using Part = BlockPart<kDType>;
+    for (int32_t p = 0; p < type_block(kDType).elements / Part::kElements; ++p) {
+        const Part part(block, p);
+        for (int32_t i = 0; i < Part::kElements; ++i) {
+            out[p * Part::kElements + i] = part(i);
+        }
+    }
+}
+// One of them.
+template <DType kDType> MP_HD_INLINE float load_of_block(const uint8_t* block, int32_t i) {
+    using Part = BlockPart<kDType>;
+    return Part(block, i / Part::kElements)(i % Part::kElements);
+}
+MP_HD_INLINE void load_block(DType dtype, const void* data, float* out) {
+    visit_block_type(dtype, [&](auto type) MP_INLINED {
+        load_block<type.value>(static_cast<const uint8_t*>(data), out);
+    });
 }
 
 // Elements [first, first + count) of an array, of blocks or of elements by themselves.
