@@ -63,7 +63,7 @@ GemmDesc desc_of(const mp_gemm_desc& public_desc, bool is_quantized) {
     d.alpha = (p.flags & MP_GEMM_HAS_ALPHA) != 0 ? static_cast<float>(p.alpha) : 1.0F;
     d.beta = static_cast<float>(p.beta);
     d.dtype_a = dtype_of(p.dtype_a, "dtype_a");
-    d.dtype_b = dtype_of(p.dtype_b, "dtype_b");
+    d.dtype_b = any_dtype_of(p.dtype_b, "dtype_b");
     d.dtype_d =
         p.dtype_d == MP_DTYPE_NONE || is_quantized ? DType::fp32 : dtype_of(p.dtype_d, "dtype_d");
     if (p.dtype_c != MP_DTYPE_NONE && dtype_of(p.dtype_c, "dtype_c") != d.dtype_d) {
@@ -244,6 +244,9 @@ void run(GemmObject& gemm, mp_queue* queue, const mp_gemm_args& args) {
                                  gemm.plan.scale_count_a(), ranges);
     buffers.scale_b = scale_data(args.scale_b, "scale_b", tb, gemm, desc.scale_b,
                                  gemm.plan.scale_count_b(), ranges);
+    if (tb.scales() != nullptr) {
+        buffers.amax_b = tb.array().amax;
+    }
     buffers.multiply_d = result_scalar(args.multiply_d, "multiply_d", Use::read, gemm, td, ranges);
     buffers.amax_d = result_scalar(args.amax_d, "amax_d", Use::written, gemm, td, ranges);
     ranges.check("gemm");

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kMaxElements = int64_t{1} << 55;
 
-// Of A, B or D.
+// Of A, of B beside codes, or of D.
 void check_dtype(const char* name, DType dtype) {
     if (!is_high_precision(dtype) && !is_fp8(dtype)) {
         fail(Code::invalid_dtype,
@@ -77,12 +77,14 @@ void resolve(const char* name, int64_t rows, int64_t columns, int64_t batch_coun
 
 void check_types(const GemmDesc& d) {
     check_dtype("dtype_a", d.dtype_a);
-    check_dtype("dtype_b", d.dtype_b);
     check_dtype("dtype_d", d.dtype_d);
-    if (d.dtype_b != d.dtype_a && !(is_fp8(d.dtype_a) && is_fp8(d.dtype_b))) {
+    if (!has_coded_b(d)) {
+        check_dtype("dtype_b", d.dtype_b);
+    }
+    if (d.dtype_b != d.dtype_a && !has_coded_b(d) && !(is_fp8(d.dtype_a) && is_fp8(d.dtype_b))) {
         fail(Code::invalid_dtype,
-             "gemm: A is %s but B is %s; both must have one type, or both be fp8 (cast one with "
-             "mp_tensor_cast)",
+             "gemm: A is %s but B is %s; both must have one type, or both be fp8, or B alone be "
+             "codes (cast one with mp_tensor_cast)",
              dtype_name(d.dtype_a), dtype_name(d.dtype_b));
     }
     if (d.dtype_bias != DType::none && !is_high_precision(d.dtype_bias)) {
@@ -110,7 +112,8 @@ void check_scales(const Scaled& x, int64_t batch_count) {
     if (!x.grid.exists()) {
         return;
     }
-    if (x.grid.dtype != DType::fp32 && x.grid.dtype != DType::e8m0) {
+    const bool is_nvfp4 = is_packed(x.dtype) && x.grid == kNvfp4Scales;
+    if (x.grid.dtype != DType::fp32 && x.grid.dtype != DType::e8m0 && !is_nvfp4) {
         fail(Code::invalid_dtype, "gemm: the scales of %s are %s; they must be fp32 or e8m0",
              x.name, dtype_name(x.grid.dtype));
     }
@@ -121,10 +124,10 @@ void check_scales(const Scaled& x, int64_t batch_count) {
              x.name, x.grid.block_rows, x.grid.block_columns);
     }
     const bool is_tensor = x.grid.is_one();
-    if (!is_fp8(x.dtype) && !(x.dtype == DType::fp16 && is_tensor)) {
+    if (!is_fp8(x.dtype) && !is_packed(x.dtype) && !(x.dtype == DType::fp16 && is_tensor)) {
         fail(Code::invalid_dtype,
-             "gemm: %s is %s and has scales for blocks of %d x %d elements; fp8 codes may have "
-             "any scales, fp16 codes one for the whole tensor, others none",
+             "gemm: %s is %s and has scales for blocks of %d x %d elements; fp8 and fp4 codes may "
+             "have any scales, fp16 codes one for the whole tensor, others none",
              x.name, dtype_name(x.dtype), x.grid.block_rows, x.grid.block_columns);
     }
     if (!is_tensor && (batch_count != 1 || x.leading != x.columns)) {
@@ -140,12 +143,31 @@ void check_all_scales(const GemmDesc& d) {
     check_scales({"A", d.dtype_a, d.scale_a, d.trans_a ? d.m : d.k, d.lda}, d.batch_count);
     check_scales({"B", d.dtype_b, d.scale_b, d.trans_b ? d.k : d.n, d.ldb}, d.batch_count);
     const int64_t a = block_k_of_a(d);
-    const int64_t b = block_k_of_b(d);
+    const int64_t b = has_coded_b(d) ? 0 : block_k_of_b(d);
     if (a != 0 && b != 0 && a % b != 0 && b % a != 0) {
         fail(Code::unsupported,
              "gemm: scales of A change after %lld elements of k, those of B after %lld; one "
              "number must be a multiple of the other",
              static_cast<long long>(a), static_cast<long long>(b));
+    }
+}
+
+// B of has_coded_b().
+void check_codes(const GemmDesc& d) {
+    const int64_t columns = d.trans_b ? d.k : d.n;
+    if (d.batch_count != 1 || d.ldb != columns) {
+        fail(Code::unsupported,
+             "gemm: B is codes of %s beside numbers, batch_count is %lld and its rows are %lld "
+             "elements apart; such codes are one matrix, its rows %lld apart",
+             dtype_name(d.dtype_b), static_cast<long long>(d.batch_count),
+             static_cast<long long>(d.ldb), static_cast<long long>(columns));
+    }
+    if (is_in_blocks(d.dtype_b) && columns % type_block(d.dtype_b).elements != 0) {
+        fail(Code::invalid_shape,
+             "gemm: a stored row of B has %lld elements of %s; it must be a multiple of its "
+             "blocks of %lld",
+             static_cast<long long>(columns), dtype_name(d.dtype_b),
+             static_cast<long long>(type_block(d.dtype_b).elements));
     }
 }
 
@@ -168,6 +190,9 @@ GemmDesc checked(GemmDesc d, bool is_chosen_by_name) {
     resolve("c", d.m, d.n, d.batch_count, d.ldc, d.batch_stride_c, false);
     resolve("d", d.m, d.n, d.batch_count, d.ldd, d.batch_stride_d, true);
     check_all_scales(d);
+    if (has_coded_b(d)) {
+        check_codes(d);
+    }
     return d;
 }
 
@@ -183,7 +208,12 @@ void check_scale_pointer(const char* name, int64_t count, const void* scales) {
 
 GemmPlan::GemmPlan(std::shared_ptr<Device> device, const GemmDesc& desc, const char* implementation)
     : desc_(checked(desc, implementation != nullptr)), device_(std::move(device)),
-      choice_(select(*device_, desc_, implementation)) {
+      choice_(has_coded_b(desc_) ? find_candidate(*device_, desc_, implementation)
+                                 : select(*device_, desc_, implementation)) {
+    if (choice_.candidate == nullptr) {
+        slabs_ = std::make_unique<SlabProduct>(device_, desc_, implementation);
+        return;
+    }
     Plan* plan = nullptr;
     check(choice_.candidate->prepare(*device_, desc_, &plan));
     plan_.reset(plan);
@@ -222,6 +252,10 @@ int64_t GemmPlan::scale_count_b() const noexcept {
 void GemmPlan::run(Stream& stream, const GemmBuffers& buffers) {
     check_scale_pointer("A", scale_count_a(), buffers.scale_a);
     check_scale_pointer("B", scale_count_b(), buffers.scale_b);
+    if (slabs_ != nullptr) {
+        slabs_->run(stream, buffers);
+        return;
+    }
     check(choice_.candidate->run_plan(*device_, stream.queue(), *plan_, buffers));
     const bool by_graph = stream.is_captured();
     note_write({buffers.d, extent_d(), desc_.dtype_d}, by_graph);
@@ -238,7 +272,7 @@ void GemmPlan::run(Stream& stream, GemmBuffers buffers, const Sink& d) {
 }
 
 std::string GemmPlan::describe() const {
-    std::string text = choice_.candidate->name;
+    std::string text = slabs_ != nullptr ? slabs_->describe() : choice_.candidate->name;
     if (!choice_.passed_over.empty()) {
         text += " (passed over: " + choice_.passed_over + ")";
     }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "device/ops.hpp"
+#include "gemm/slab_product.hpp"
 #include "runtime/select.hpp"
 
 namespace mp::gemm {
@@ -31,7 +32,6 @@ class GemmPlan {
     // D as codes: what quantize makes of the plan's D, which is one fp32 matrix without padding and waits in scratch memory.
     void run(Stream& stream, GemmBuffers buffers, const Sink& d);
 
-    [[nodiscard]] const char* implementation() const noexcept { return choice_.candidate->name; }
     // The implementation, and who was passed over and why.
     [[nodiscard]] std::string describe() const;
 
@@ -39,7 +39,8 @@ class GemmPlan {
     GemmDesc desc_;
     std::shared_ptr<Device> device_;
     Choice choice_;
-    std::unique_ptr<Plan> plan_;
+    std::unique_ptr<Plan> plan_;         // of the choice
+    std::unique_ptr<SlabProduct> slabs_; // instead, where no implementation reads B's codes
 };
 
 } // namespace mp::gemm

@@ -30,7 +30,7 @@ void check_name(const CandidateList& list, OpKind kind, const char* name) {
 
 } // namespace
 
-Choice select(const Device& device, const OpDesc& op, const char* name) {
+Choice find_candidate(const Device& device, const OpDesc& op, const char* name) {
     const CandidateList list = device.candidates(op.kind);
     if (name != nullptr) {
         check_name(list, op.kind, name);
@@ -52,8 +52,16 @@ Choice select(const Device& device, const OpDesc& op, const char* name) {
     if (choice.passed_over.empty()) {
         choice.passed_over = "the device has no implementation of it";
     }
-    fail(Code::unsupported, "%s is not supported here: %s", op_kind_name(op.kind),
-         choice.passed_over.c_str());
+    return choice;
+}
+
+Choice select(const Device& device, const OpDesc& op, const char* name) {
+    Choice choice = find_candidate(device, op, name);
+    if (choice.candidate == nullptr) {
+        fail(Code::unsupported, "%s is not supported here: %s", op_kind_name(op.kind),
+             choice.passed_over.c_str());
+    }
+    return choice;
 }
 
 void run_op(Stream& stream, const OpDesc& op) {

@@ -17,7 +17,10 @@ struct Choice {
     std::string passed_over; // "name: reason; name: reason", best first
 };
 
-// Throws Error(unsupported) with all reasons. With a name only that candidate is asked; unknown_name where there is none.
+// No candidate where none does; `passed_over` has the reasons of all. With a name only that candidate is asked; throws
+// unknown_name where there is none.
+Choice find_candidate(const Device& device, const OpDesc& op, const char* name = nullptr);
+// The same. Throws Error(unsupported) with all reasons where there is none.
 Choice select(const Device& device, const OpDesc& op, const char* name = nullptr);
 
 // Chooses and enqueues.

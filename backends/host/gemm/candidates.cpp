@@ -35,6 +35,9 @@ template <const GemmImplementation& kImplementation> Candidate candidate() noexc
 }
 
 Candidate candidate_of(const GemmImplementation* implementation) noexcept {
+    if (implementation == &kFewRows) {
+        return candidate<kFewRows>();
+    }
     if (implementation == &kBlockedFp32) {
         return candidate<kBlockedFp32>();
     }

@@ -3,6 +3,7 @@
 // MP_ISA_NAMESPACE, and the table of them. As in host/isa, nothing here may use a function of the
 // standard library: the linker could keep this file's copy for the whole program.
 #include "host/gemm/decode.hpp"
+#include "host/gemm/dot.hpp"
 #include "host/gemm/finish.hpp"
 #include "host/gemm/multiply.hpp"
 #include "host/gemm/pack.hpp"
@@ -31,12 +32,13 @@ void run_widen(DType dtype, const void* source, int64_t count, float* out) noexc
 }
 void run_finish(FinishJob& job) noexcept { finish_block(job); }
 void run_decode(const DecodeJob& job) noexcept { decode_codes(job); }
+void run_dot(const DotJob& job) noexcept { dot_rows(job); }
 
 } // namespace
 
 extern const PanelTable kTable;
 constinit const PanelTable kTable = {
-    MP_ISA_NAME,      run_pack_a,         run_pack_b, run_multiply, run_pack_a_pairs,
-    run_pack_b_pairs, run_multiply_pairs, run_widen,  run_finish,   run_decode};
+    MP_ISA_NAME,        run_pack_a, run_pack_b, run_multiply, run_pack_a_pairs, run_pack_b_pairs,
+    run_multiply_pairs, run_widen,  run_finish, run_decode,   run_dot};
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -104,6 +104,21 @@ struct DecodeJob {
     void* out;
 };
 
+// Rows of B in blocks, each k elements, by rows of A as fp32: out[i * stride + j] = A's row i by B's row j, whose numbers are
+// rounded to a type first.
+inline constexpr int64_t kMostDotRows = 8;
+struct DotJob {
+    DType dtype;
+    const void* blocks;
+    int64_t rows;
+    int64_t k;
+    DType rounded_to;
+    const float* a;
+    int64_t rows_a; // at most kMostDotRows
+    float* out;
+    int64_t stride;
+};
+
 // One instruction set's compiled bodies. `pairs` are words of two bf16.
 struct PanelTable {
     const char* name;
@@ -116,6 +131,7 @@ struct PanelTable {
     void (*widen)(DType dtype, const void* source, int64_t count, float* out) noexcept;
     void (*finish)(FinishJob& job) noexcept;
     void (*decode)(const DecodeJob& job) noexcept;
+    void (*dot)(const DotJob& job) noexcept;
 };
 
 // The table for the instruction set in use (active_isa()).

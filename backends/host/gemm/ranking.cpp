@@ -20,19 +20,19 @@ struct Row {
 const Row kRows[] = {
     {[](const Processor& p) noexcept { return p.onednn.has_amx; },
      {"AMX tiles, which only oneDNN uses here: 8 times the rate of fp32 by the data sheet",
-      {&kOnednnFp32, &kBlockedFp32, &kOnednnBf16, &kBlockedBf16, &kWidenFp32},
+      {&kFewRows, &kOnednnFp32, &kBlockedFp32, &kOnednnBf16, &kBlockedBf16, &kWidenFp32},
       true}},
     {[](const Processor& p) noexcept { return p.isa == Processor::Isa::avx512_bf16 && p.is_amd; },
      {"AMD with a bf16 dot instruction, at twice the rate of fp32",
-      {&kOnednnFp32, &kBlockedFp32, &kBlockedBf16, &kOnednnBf16, &kWidenFp32},
+      {&kFewRows, &kOnednnFp32, &kBlockedFp32, &kBlockedBf16, &kOnednnBf16, &kWidenFp32},
       true}},
     {[](const Processor& p) noexcept { return p.isa == Processor::Isa::avx512_bf16; },
      {"a bf16 dot instruction at half the rate of fp32, as on Intel processors: bf16 is widened",
-      {&kOnednnFp32, &kBlockedFp32, &kWidenFp32, &kBlockedBf16, &kOnednnBf16},
+      {&kFewRows, &kOnednnFp32, &kBlockedFp32, &kWidenFp32, &kBlockedBf16, &kOnednnBf16},
       false}},
     {[](const Processor& /*p*/) noexcept { return true; },
      {"no bf16 dot instruction in use: bf16 is widened",
-      {&kOnednnFp32, &kBlockedFp32, &kWidenFp32, &kBlockedBf16, &kOnednnBf16},
+      {&kFewRows, &kOnednnFp32, &kBlockedFp32, &kWidenFp32, &kBlockedBf16, &kOnednnBf16},
       false}},
 };
 

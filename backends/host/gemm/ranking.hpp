@@ -9,7 +9,7 @@
 
 namespace mp::backends::host {
 
-inline constexpr std::size_t kImplementationCount = 5;
+inline constexpr std::size_t kImplementationCount = 6;
 
 // What the order depends on.
 struct Processor {

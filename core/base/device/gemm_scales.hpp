@@ -9,6 +9,12 @@
 
 namespace mp {
 
+// Whether B is codes beside an A of numbers. Few implementations read them; core/gemm has a way for all.
+MP_HD_INLINE constexpr bool has_coded_b(const GemmDesc& op) {
+    return is_high_precision(op.dtype_a) &&
+           (is_fp8(op.dtype_b) || is_packed(op.dtype_b) || is_in_blocks(op.dtype_b));
+}
+
 // Elements of k that share a scale of A, or of B; 0: all.
 MP_HD_INLINE constexpr int64_t block_k_of_a(const GemmDesc& op) {
     const int64_t extent = op.trans_a ? op.scale_a.block_rows : op.scale_a.block_columns;

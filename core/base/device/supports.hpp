@@ -4,6 +4,7 @@
 #pragma once
 
 #include "device/backend.hpp"
+#include "device/gemm_scales.hpp"
 #include "device/quantize_supports.hpp"
 #include "device/sum_supports.hpp"
 #include "device/update_supports.hpp"
@@ -37,6 +38,10 @@ inline bool has_meaning(const ColumnSumDesc& op, Reason& reason) noexcept {
 }
 
 inline bool has_meaning(const GemmDesc& op, Reason& reason) noexcept {
+    if (has_coded_b(op)) {
+        reason.set("B is %s, and this decodes none", dtype_name(op.dtype_b));
+        return false;
+    }
     const DType bias = op.dtype_bias != DType::none ? op.dtype_bias : DType::fp32;
     if (!detail::are_floating("a product is of", op.dtype_a, op.dtype_b, reason) ||
         !detail::are_floating("a product and its bias are", op.dtype_d, bias, reason)) {
