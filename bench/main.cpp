@@ -299,8 +299,8 @@ int run(Options options) {
     options.turns.finish = [context] { check(mp_context_sync(context)); };
 
     using Family = std::vector<Row> (*)(mp_context*, const Options&);
-    std::vector<Family> families = {cast_rows, quantize_rows, optimizer_rows, gemm_rows,
-                                    layer_rows};
+    std::vector<Family> families = {cast_rows, quantize_rows, optimizer_rows,
+                                    gemm_rows, coded_rows,    layer_rows};
     if (options.device == MP_DEVICE_HOST) {
         families.insert(families.end(), {reduce_rows, zero_rows, checkpoint_rows});
     }

@@ -58,6 +58,8 @@ std::vector<Row> optimizer_rows(mp_context* context, const Options& options);
 // One mix of dtypes at 1e5 to 1e9 parameters.
 std::vector<Row> linear_rows(mp_context* context, const Options& options);
 std::vector<Row> gemm_rows(mp_context* context, const Options& options);
+// Of weights in blocks.
+std::vector<Row> coded_rows(mp_context* context, const Options& options);
 std::vector<Row> reduce_rows(mp_context* context, const Options& options);
 std::vector<Row> zero_rows(mp_context* context, const Options& options);
 std::vector<Row> checkpoint_rows(mp_context* context, const Options& options);

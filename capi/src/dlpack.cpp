@@ -153,6 +153,10 @@ struct Export {
 };
 
 ManagedTensorVersioned* export_tensor(const std::shared_ptr<Tensor>& tensor) {
+    if (dlpack_type(tensor->dtype()).bits == 0) {
+        fail(Code::unsupported, "dlpack: the tensor is %s, for which DLPack has no type",
+             dtype_name(tensor->dtype()));
+    }
     auto owned = std::make_unique<Export>();
     owned->tensor = tensor;
     tensor->pin();

@@ -32,6 +32,16 @@ size_t mp_dtype_size(int32_t dtype) {
     return is_valid(dtype) ? static_cast<size_t>(dtype_size(static_cast<DType>(dtype))) : 0;
 }
 
+size_t mp_dtype_bytes(int32_t dtype, int64_t count) {
+    constexpr int64_t kMostElements = int64_t{1} << 55;
+    if (!is_valid(dtype) || count < 0 || count > kMostElements) {
+        return 0;
+    }
+    const auto type = static_cast<DType>(dtype);
+    const bool is_cut = is_in_blocks(type) && count % type_block(type).elements != 0;
+    return is_cut ? 0 : static_cast<size_t>(bytes_of(type, count));
+}
+
 const char* mp_status_string(mp_status status) {
     switch (status) {
 #define X(NAME, name, value)                                                                       \

@@ -40,7 +40,7 @@ Stream& stream_of(mp_queue* queue, const Tensor& tensor) {
     return stream;
 }
 
-DType dtype_of(int32_t number, const char* name, bool none_is_fine) {
+DType any_dtype_of(int32_t number, const char* name, bool none_is_fine) {
     if (number == MP_DTYPE_NONE && none_is_fine) {
         return DType::none;
     }
@@ -48,11 +48,15 @@ DType dtype_of(int32_t number, const char* name, bool none_is_fine) {
         fail(Code::invalid_dtype, "%s is %d; it must be one of MP_DTYPE_* (1..%d)", name, number,
              kDTypeCount);
     }
-    const auto dtype = static_cast<DType>(number);
+    return static_cast<DType>(number);
+}
+
+DType dtype_of(int32_t number, const char* name, bool none_is_fine) {
+    const DType dtype = any_dtype_of(number, name, none_is_fine);
     if (is_in_blocks(dtype)) {
         fail(Code::invalid_dtype,
-             "%s is %s, which is a type of model files alone; mp_model_file_read_floats makes "
-             "numbers of it",
+             "%s is %s, codes in blocks; those are frozen weights and B of products alone, and "
+             "mp_tensor_dequantize makes numbers of them",
              name, dtype_name(dtype));
     }
     return dtype;

@@ -212,6 +212,8 @@ Stream& stream_of(mp_queue* queue, const Tensor& tensor);
 inline void complete(const Stream& stream) { stream.sync(); }
 
 // Throws unless the number is one of MP_DTYPE_*; MP_DTYPE_NONE only where allowed.
+DType any_dtype_of(int32_t number, const char* name, bool none_is_fine = false);
+// Nor for types of blocks.
 DType dtype_of(int32_t number, const char* name, bool none_is_fine = false);
 
 // What a tensor's descriptor asks for, checked.

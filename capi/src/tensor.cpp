@@ -35,7 +35,7 @@ TensorSpec mp::capi::spec_of(const Context& context, const mp_tensor_desc* sourc
     check_flags(desc.flags, known_flags, "flags");
     TensorSpec spec{};
     spec.is_deferred = (desc.flags & MP_TENSOR_DEFERRED) != 0;
-    spec.dtype = dtype_of(desc.dtype, "desc.dtype");
+    spec.dtype = any_dtype_of(desc.dtype, "desc.dtype");
     spec.shape = checked_shape(desc.ndim, desc.shape, spec.dtype, "tensor");
     spec.stream = desc.device_kind == MP_DEVICE_DEFAULT
                       ? &context.stream()

@@ -10,10 +10,21 @@ namespace mp::linear {
 namespace {
 
 std::shared_ptr<const recipe::LayerPolicy> policy_of(const recipe::Recipe& recipe,
-                                                     const LinearOptions& options) {
+                                                     const LinearOptions& options, DType weight) {
     const recipe::LayerSizes sizes = {options.in_features, options.out_features,
-                                      options.is_first_or_last};
+                                      options.is_first_or_last,
+                                      is_in_blocks(weight) ? weight : DType::none};
     return std::make_shared<const recipe::LayerPolicy>(recipe, options.name, sizes);
+}
+
+// No gradient could be added to such codes.
+void require_not_trained(const LinearOptions& options, const Tensor& weight) {
+    if (!options.frozen && !options.inference) {
+        fail(Code::invalid_dtype,
+             "linear: weight is %s, whose codes are not trained; set MP_LINEAR_FROZEN, or make "
+             "numbers of it with mp_tensor_dequantize",
+             dtype_name(weight.dtype()));
+    }
 }
 
 } // namespace
@@ -22,7 +33,7 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
                const LinearOptions& options, std::shared_ptr<Tensor> weight,
                std::shared_ptr<Tensor> bias)
     : context_(std::move(context)), options_(options), always_counts_(options.with_stats),
-      policy_(policy_of(recipe, options)),
+      policy_(policy_of(recipe, options, weight->dtype())),
       weight_(context_, policy_, std::move(weight), {options.frozen, options.cache_weight}),
       bias_(std::move(bias)),
       products_(context_, weight_.tensor().stream().shared_device(), policy_,
@@ -35,7 +46,11 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
              static_cast<long long>(options_.in_features),
              static_cast<long long>(options_.out_features));
     }
-    check_dtype(weight_.tensor(), "weight", true);
+    if (is_in_blocks(weight_.tensor().dtype())) {
+        require_not_trained(options_, weight_.tensor());
+    } else {
+        check_dtype(weight_.tensor(), "weight", true);
+    }
     check_shape_is(weight_.tensor(), {{options_.out_features, options_.in_features}, 2}, "weight");
     if (bias_ != nullptr) {
         check_dtype(*bias_, "bias");

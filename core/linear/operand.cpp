@@ -26,7 +26,8 @@ void convert(Stream& stream, const Tensor& source, const ArrayRef& to, const Sin
         stream.copy(to.scale_inv, scales.data(), scales.bytes(), CopyKind::device_to_device);
         return;
     }
-    if (source.scales() == nullptr && !is_quantized) {
+    const bool is_numbers = source.scales() == nullptr && !is_in_blocks(source.dtype());
+    if (is_numbers && !is_quantized) {
         cast_tensor(stream, source.ref(), to.elements());
         return;
     }
@@ -41,7 +42,7 @@ void convert(Stream& stream, const Tensor& source, const ArrayRef& to, const Sin
     if (to.format.policy.rule == numerics::ScaleRule::msamp) {
         sink.codes.amax = static_cast<float*>(amax.emplace(stream, sizeof(float)).data());
     }
-    if (source.scales() == nullptr) {
+    if (is_numbers) {
         quant::quantize_matrix(stream, source.array(), sink);
         return;
     }

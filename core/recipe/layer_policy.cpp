@@ -23,18 +23,29 @@ numerics::Rounding operand_rounding(const Fp8Policy& policy, Operand operand,
     return rounding;
 }
 
+std::string reason_against_fp8(const Fp8Policy& policy, const LayerSizes& sizes) {
+    if (policy.is_used() && sizes.blocks != DType::none) {
+        return std::string("its weight is ") + dtype_name(sizes.blocks) +
+               ", which products decode to numbers";
+    }
+    return reason_for_high_precision(policy, sizes.in_features, sizes.out_features,
+                                     sizes.is_first_or_last);
+}
+
 } // namespace
 
 LayerPolicy::LayerPolicy(const Recipe& recipe, const std::string& name, const LayerSizes& sizes)
     : recipe_(for_layer(recipe, name)), rules_(fitting_patterns(recipe, name)), sizes_(sizes),
-      high_precision_reason_(reason_for_high_precision(
-          recipe_.fp8, sizes.in_features, sizes.out_features, sizes.is_first_or_last)) {
+      high_precision_reason_(reason_against_fp8(recipe_.fp8, sizes)) {
     const DType high_precision[] = {recipe_.fprop, recipe_.dgrad, recipe_.wgrad};
     for (const GemmRole role : {GemmRole::fprop, GemmRole::dgrad, GemmRole::wgrad}) {
         const auto product = static_cast<std::size_t>(role);
         const ProductOperands operands = operands_of(role);
         const bool is_quantized = is_fp8() && recipe::is_fp8(recipe_.fp8, role);
         const auto choose = [&](Operand operand) {
+            if (operand == Operand::weight && sizes.blocks != DType::none) {
+                return OperandForm{{sizes.blocks, {}, {}}, {}};
+            }
             return is_quantized ? OperandForm{operand_format(recipe_.fp8, role, operand),
                                               operand_rounding(recipe_.fp8, operand, name)}
                                 : OperandForm{{high_precision[product], {}, {}}, {}};
@@ -80,7 +91,9 @@ std::string LayerPolicy::fallback() const {
     const Fp8Policy& policy = recipe_.fp8;
     const bool fits = sizes_.in_features % policy.multiple_of == 0 &&
                       sizes_.out_features % policy.multiple_of == 0;
-    return policy.is_used() && !is_fp8() && !fits ? high_precision_reason_ : std::string();
+    return policy.is_used() && !is_fp8() && !fits && sizes_.blocks == DType::none
+               ? high_precision_reason_
+               : std::string();
 }
 
 } // namespace mp::recipe

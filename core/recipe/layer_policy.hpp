@@ -14,6 +14,8 @@ struct LayerSizes {
     int64_t in_features = 0;
     int64_t out_features = 0;
     bool is_first_or_last = false; // of the whole model
+    // Of a weight in blocks, which products decode and no recipe converts. none: any other.
+    DType blocks = DType::none;
 };
 
 // How a product takes one of its operands.

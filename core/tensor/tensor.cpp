@@ -45,6 +45,12 @@ void check_plain(DType dtype, const char* what) {
 }
 
 void check_shape(const Shape& shape, DType dtype, const char* what) {
+    if (is_in_blocks(dtype) && shape.last() % type_block(dtype).elements != 0) {
+        fail(Code::invalid_shape,
+             "%s: the last size of %s is %lld; of %s it is a multiple of its blocks of %lld", what,
+             shape.text().c_str(), static_cast<long long>(shape.last()), dtype_name(dtype),
+             static_cast<long long>(type_block(dtype).elements));
+    }
     int64_t limit = kMaxBytes / (dtype_size(dtype) > 0 ? dtype_size(dtype) : 1);
     for (int32_t i = 0; i < shape.ndim; ++i) {
         const int64_t size = shape.sizes[static_cast<std::size_t>(i)];
@@ -159,6 +165,12 @@ Tensor::Tensor(std::shared_ptr<Tensor> parent, int64_t first, const Shape& shape
     if (parent->scales() != nullptr) {
         fail(Code::unsupported, "view: the tensor %s is quantized; its scales cannot be shared out",
              parent->shape().text().c_str());
+    }
+    if (is_in_blocks(dtype_) && first % type_block(dtype_).elements != 0) {
+        fail(Code::invalid_shape,
+             "view: it begins at element %lld; %s is cut between blocks of %lld",
+             static_cast<long long>(first), dtype_name(dtype_),
+             static_cast<long long>(type_block(dtype_).elements));
     }
     if (first < 0 || first > parent->count() || count_ > parent->count() - first) {
         fail(Code::invalid_shape,

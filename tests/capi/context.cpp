@@ -322,6 +322,11 @@ TEST(Library, VersionAndNames) {
     EXPECT_STREQ(mp_dtype_name(12345), "unknown");
     EXPECT_EQ(mp_dtype_size(MP_DTYPE_FP8_E4M3), 1U);
     EXPECT_EQ(mp_dtype_size(0), 0U);
+    EXPECT_EQ(mp_dtype_bytes(MP_DTYPE_BF16, 5), 10U);
+    EXPECT_EQ(mp_dtype_bytes(MP_DTYPE_FP4_E2M1, 5), 3U);
+    EXPECT_EQ(mp_dtype_bytes(MP_DTYPE_FP32, -1), 0U);
+    EXPECT_EQ(mp_dtype_bytes(MP_DTYPE_FP32, INT64_MAX), 0U);
+    EXPECT_EQ(mp_dtype_bytes(0, 5), 0U);
     EXPECT_STREQ(mp_dtype_name(MP_DTYPE_FP4_E2M1), "fp4_e2m1");
     EXPECT_EQ(mp_dtype_size(MP_DTYPE_FP4_E2M1), 0U); // less than a byte
     EXPECT_STREQ(mp_status_string(MP_STATUS_INVALID_SHAPE), "MP_STATUS_INVALID_SHAPE");

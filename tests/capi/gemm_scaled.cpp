@@ -192,7 +192,7 @@ TEST(GemmScaled, WrongDescriptors) {
     MP_FAILS(create([](auto& d) { d.scale_b_rows = -1; }), MP_STATUS_INVALID_SHAPE, "scales of B",
              "-1 x 1", "at least 0");
     MP_FAILS(create([](auto& d) { d.dtype_a = d.dtype_b = MP_DTYPE_BF16; }),
-             MP_STATUS_INVALID_DTYPE, "A is bf16", "fp8 codes");
+             MP_STATUS_INVALID_DTYPE, "A is bf16", "fp4 codes");
     MP_FAILS(create([](auto& d) { d.dtype_a = d.dtype_b = MP_DTYPE_FP16; }),
              MP_STATUS_INVALID_DTYPE, "A is fp16", "whole tensor");
     MP_FAILS(create([](auto& d) { d.batch_count = 2; }), MP_STATUS_UNSUPPORTED,

@@ -261,12 +261,11 @@ inline Tensor amax_of(mp_tensor* codes) {
 inline std::vector<unsigned char> bytes_of(mp_tensor* tensor) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     EXPECT_TRUE(succeeded(mp_tensor_get_desc(tensor, &desc)));
-    const std::size_t size = mp_dtype_size(desc.dtype);
-    std::size_t count = 1;
+    int64_t count = 1;
     for (int32_t i = 0; i < desc.ndim; ++i) {
-        count *= static_cast<std::size_t>(desc.shape[i]);
+        count *= desc.shape[i];
     }
-    std::vector<unsigned char> data(size != 0 ? count * size : (count + 1) / 2); // or two a byte
+    std::vector<unsigned char> data(mp_dtype_bytes(desc.dtype, count));
     EXPECT_TRUE(succeeded(mp_tensor_read(tensor, nullptr, data.data(), data.size())));
     return data;
 }

@@ -20,6 +20,7 @@ from ._load import lib
 
 # Functions whose number is no status.
 _VALUES = {
+    "mp_dtype_bytes",
     "mp_dtype_from_name",
     "mp_dtype_name",
     "mp_dtype_size",

@@ -40,7 +40,8 @@ MP_API mp_status mp_dlpack_import(mp_context* context, struct DLManagedTensorVer
  * the deleter. No synchronization: see above.
  * @param[in]  tensor  the tensor
  * @param[out] out     the DLPack tensor; the consumer owns it and calls its deleter
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_OUT_OF_MEMORY; MP_STATUS_UNSUPPORTED for
+ *          codes in blocks, for which DLPack has no type
  * @threads A
  * @since 0.2 */
 MP_API mp_status mp_dlpack_export(mp_tensor* tensor,

@@ -15,6 +15,10 @@
  * (sum * scale_a) * scale_b; otherwise that is done for each block of k, in fp32, and the results are added in
  * fp32, block after block. fp8 codes without scales are their values.
  *
+ * Or B alone is codes, of fp8 or fp4 with scales (fp32, e8m0, or NVFP4's 1 x 16 of fp8_e4m3), or in blocks (MP_DTYPE_Q4_0 and
+ * so on): op(B) is what mp_tensor_dequantize makes of it in A's type. B is decoded a slab of 4 MiB or of 256 columns of op(B) at a
+ * time, in the queue's scratch memory, and never whole. It is one matrix, its rows without padding and of whole blocks.
+ *
  * D may be fp8: its codes are round(d * multiply_d), d being what an fp32 D would get, with finite d
  * saturating; infinity and NaN come out as what the type has for them (a vendor's library may saturate
  * infinity too, as cuBLASLt does; amax_d shows it).
@@ -55,10 +59,11 @@ typedef struct mp_gemm_desc {
     int64_t batch_stride_b; /* of B, likewise */
     int64_t batch_stride_c; /* of C, likewise */
     int64_t batch_stride_d; /* of D, likewise */
-    double alpha;       /* with MP_GEMM_HAS_ALPHA; 0 too multiplies sums: NaN in A or B gives NaN */
-    double beta;        /* 0: C is not read */
-    int32_t dtype_a;    /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
-    int32_t dtype_b;    /* the same as dtype_a, or the other fp8 type */
+    double alpha;    /* with MP_GEMM_HAS_ALPHA; 0 too multiplies sums: NaN in A or B gives NaN */
+    double beta;     /* 0: C is not read */
+    int32_t dtype_a; /* fp32, fp16, bf16, fp8_e4m3 or fp8_e5m2; required */
+    int32_t
+        dtype_b; /* the same as dtype_a; or the other fp8 type; or any codes, where A is no fp8 */
     int32_t dtype_c;    /* default: dtype_d; must equal it */
     int32_t dtype_d;    /* as dtype_a, fp8 only with beta 0; of codes with quant_d; default: fp32 */
     int32_t dtype_bias; /* fp32, fp16 or bf16; default: fp32 */

@@ -101,7 +101,9 @@ MP_BEGIN_DECLS
  * @param[in]  context  the context
  * @param[in]  recipe   decides the GEMM dtypes
  * @param[in]  desc     the sizes
- * @param[in]  weight   [out, in]; fp32, fp16, bf16 or quantized
+ * @param[in]  weight   [out, in]; fp32, fp16, bf16 or quantized; of a layer that is frozen or of inference also codes in blocks
+ *                      (MP_DTYPE_Q4_0 and so on), which its products decode and of which there is no other copy: such a layer
+ *                      computes in the recipe's high precision
  * @param[in]  bias     [out], fp32, fp16 or bf16; NULL for none
  * @param[out] out      the new layer
  * @returns MP_STATUS_OK; MP_STATUS_WARNING where its sizes keep it in high precision under an fp8 recipe (the layer is made);

@@ -63,8 +63,9 @@ MP_API mp_status mp_tensor_quantize(const mp_tensor* source, mp_queue* queue,
                                     mp_tensor* destination, mp_tensor* transposed,
                                     const mp_quantize_args* args, mp_quant_stats* stats);
 
-/** destination = code * scale_inv, in fp32, rounded once to destination's type. Enqueues.
- * @param[in] source       quantized
+/** destination = code * scale_inv, in fp32, rounded once to destination's type; of codes in blocks (MP_DTYPE_Q4_0 and so on) the
+ * numbers of ggml's own dequantizers, bit for bit, every NaN the same one. Enqueues.
+ * @param[in] source       quantized, or codes in blocks
  * @param[in] queue        NULL: the default queue
  * @param[in] destination  fp32, fp16 or bf16; the shape of source, no overlap with it
  * @returns as mp_tensor_quantize
