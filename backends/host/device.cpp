@@ -26,6 +26,9 @@ constexpr int32_t kInfo = 3;
 // Below this size one thread is as fast: waking others costs as much as the copy.
 constexpr std::size_t kParallelCopy = std::size_t{1} << 20;
 constexpr std::size_t kPart = std::size_t{1} << 18;
+// From so many bytes on a copy goes around the caches: else each of its lines is first read from memory. What is copied so is
+// seldom one array alone, as weights of other ranks, so little of it would stay there.
+constexpr std::size_t kStreamCopy = std::size_t{4} << 20;
 
 // Calls body(begin, end) for each part of `bytes`.
 template <typename Body> void share_out(ThreadPool& threads, std::size_t bytes, const Body& body) {
@@ -144,10 +147,14 @@ Status HostDevice::create_queue(void* native, Queue** out) noexcept {
 
 Status HostDevice::copy(Queue& /*queue*/, void* destination, const void* source, std::size_t bytes,
                         CopyKind /*kind*/) noexcept {
+    const IsaTable& table = active_isa();
     share_out(threads(), bytes, [&](std::size_t begin, std::size_t end) {
-        if (end > begin) {
-            std::memcpy(static_cast<char*>(destination) + begin,
-                        static_cast<const char*>(source) + begin, end - begin);
+        char* const to = static_cast<char*>(destination) + begin;
+        const char* const from = static_cast<const char*>(source) + begin;
+        if (bytes >= kStreamCopy) {
+            table.stream_copy(to, from, static_cast<int64_t>(end - begin));
+        } else if (end > begin) {
+            std::memcpy(to, from, end - begin);
         }
     });
     return {};

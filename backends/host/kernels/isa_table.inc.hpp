@@ -9,6 +9,7 @@
 #include "host/kernels/dequantize.hpp"
 #include "host/kernels/gemm.hpp"
 #include "host/kernels/jobs.hpp"
+#include "host/kernels/memory.hpp"
 #include "host/kernels/quantize.hpp"
 #include "host/kernels/stats.hpp"
 #include "host/kernels/sum_parts.hpp"
@@ -44,6 +45,10 @@ void run_quantize(const QuantizeJob& job, numerics::QuantStats& stats) noexcept 
 }
 void run_dequantize(const DequantizeJob& job) noexcept { dequantize_rows(job); }
 void run_sum_parts(const SumPartsJob& job) noexcept { sum_parts_chunk(job); }
+void run_stream_copy(void* destination, const void* source, int64_t bytes) noexcept {
+    stream_bytes(destination, source, bytes);
+    finish_stream();
+}
 
 } // namespace
 
@@ -60,6 +65,7 @@ constinit const IsaTable kTable = {MP_ISA_NAME,
                                    run_gemm,
                                    run_quantize,
                                    run_dequantize,
-                                   run_sum_parts};
+                                   run_sum_parts,
+                                   run_stream_copy};
 
 } // namespace mp::backends::host::MP_ISA_NAMESPACE

@@ -137,6 +137,8 @@ struct IsaTable {
     void (*dequantize)(const DequantizeJob& job) noexcept;
     // For `largest`, blocks of amaxes do not straddle jobs.
     void (*sum_parts)(const SumPartsJob& job) noexcept;
+    // Around the caches.
+    void (*stream_copy)(void* destination, const void* source, int64_t bytes) noexcept;
 };
 
 } // namespace mp::backends::host

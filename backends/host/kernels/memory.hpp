@@ -95,6 +95,17 @@ MP_ISA_INLINE void copy_or_stream(void* destination, const void* source, int64_t
     }
 }
 
+// A copy of any length and alignment around the caches, whole lines of the destination at a time.
+MP_ISA_INLINE void stream_bytes(void* destination, const void* source, int64_t bytes) {
+    char* to = static_cast<char*>(destination);
+    const char* from = static_cast<const char*>(source);
+    const int64_t before = bytes_to_line(to) < bytes ? bytes_to_line(to) : bytes;
+    const int64_t lines = (bytes - before) / 64 * 64;
+    copy_bytes(to, from, before);
+    stream_lines(to + before, from + before, lines);
+    copy_bytes(to + before + lines, from + before + lines, bytes - before - lines);
+}
+
 // After the last stream_lines() of a job: other threads then see the data.
 MP_ISA_INLINE void finish_stream() {
 #if defined(__SSE2__)
