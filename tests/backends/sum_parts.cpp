@@ -77,6 +77,33 @@ TEST_P(SumParts, EqualsTheReferenceForEverySize) {
     }
 }
 
+// As ranks lend gradients: sums of these have a way of their own.
+TEST_P(SumParts, EqualsTheReferenceForPartsOfOneType) {
+    for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+        for (const Content content : kAllContents) {
+            for (const uint64_t parts : {1U, 2U, 3U, 8U}) {
+                SumCase c;
+                c.count = 16384 + 300; // a whole chunk, and one that ends inside a tile
+                for (uint64_t i = 0; i < parts; ++i) {
+                    c.parts.push_back(make_part(dtype, c.count, c.grid, content, 70 + i));
+                }
+                for (const DType to : kWideTypes) {
+                    c.to = to;
+                    for (const int64_t written_first : {int64_t{0}, int64_t{1} << 40}) {
+                        c.written_first = written_first;
+                        left_to_right(c);
+                        compare(c);
+                    }
+                }
+                if (parts == 8) {
+                    balanced(c);
+                    compare(c);
+                }
+            }
+        }
+    }
+}
+
 TEST_P(SumParts, EqualsTheReferenceInFixedPoint) {
     for (const Content content : kAllContents) {
         for (const DType to : {DType::fp32, DType::fp16, DType::bf16, DType::int64}) {

@@ -82,6 +82,45 @@ MP_ISA_FUNCTION inline void store_wide_sum(const SumPartsDesc& op, const double*
     store_sum(op, once, start, n);
 }
 
+// Whether all parts are of the type and added from left to right to fp32, as gradients are that ranks lend.
+MP_ISA_INLINE bool is_plain_sum(const SumPartsDesc& op, DType dtype) {
+    bool is = op.mode == SumMode::fp32 && op.part_count > 1 && op.destination.dtype == DType::fp32;
+    for (int32_t p = 0; p < op.part_count && is; ++p) {
+        const SumPart& part = op.host_parts[p];
+        is = part.dtype == dtype && part.scale_inv == nullptr && part.merges == (p == 0 ? 0 : 1);
+    }
+    return is;
+}
+
+// The first two parts without a tile between.
+template <DType kDType>
+MP_ISA_INLINE void add_first(const SumPartsDesc& op, int64_t start, int n, FloatInMemory* sum) {
+    using Memory = typename InMemory<kDType>::type;
+    const Memory* a =
+        static_cast<const Memory*>(element_address(op.host_parts[0].codes, kDType, start));
+    const Memory* b =
+        static_cast<const Memory*>(element_address(op.host_parts[1].codes, kDType, start));
+    MP_ISA_INDEPENDENT
+    for (int i = 0; i < n; ++i) {
+        sum[i] = numerics::Codec<kDType>::load(a[i]) + numerics::Codec<kDType>::load(b[i]);
+    }
+}
+
+template <DType kDType>
+MP_ISA_FUNCTION void sum_plain(const SumPartsDesc& op, int64_t start, int64_t end, bool stream) {
+    alignas(64) float tile[kTile];
+    for (; start < end; start += kTile) {
+        const int n = min_int(end - start, kTile);
+        void* const destination = element_address(op.destination.data, DType::fp32, start);
+        add_first<kDType>(op, start, n, tile);
+        for (int32_t p = 2; p < op.part_count; ++p) {
+            add_elements<kDType>(op.host_parts[p], start, n, tile);
+        }
+        unify_nan(tile, n);
+        copy_or_stream(destination, tile, n * dtype_size(DType::fp32), stream);
+    }
+}
+
 MP_ISA_FUNCTION inline void sum_tile(const SumPartsDesc& op, int64_t start, int n, bool stream) {
     alignas(64) float stack[numerics::kSumDepth][kSumTile];
     int depth = 0;
@@ -187,7 +226,7 @@ MP_ISA_FUNCTION inline void largest_of_block(const SumPartsDesc& op, int64_t sta
     op.block_amax[block_of_element(op, start)] = largest;
 }
 
-inline void sum_parts_chunk(const SumPartsJob& job) {
+inline void sum_chunk_by_tiles(const SumPartsJob& job) {
     const SumPartsDesc& op = *job.op;
     const bool has_blocks = op.mode == SumMode::fixed || op.mode == SumMode::largest;
     const int64_t most = has_blocks                 ? numerics::kExactBlock
@@ -212,6 +251,17 @@ inline void sum_parts_chunk(const SumPartsJob& job) {
             break;
         }
         start += n;
+    }
+}
+
+inline void sum_parts_chunk(const SumPartsJob& job) {
+    const int64_t end = job.start + job.count;
+    if (is_plain_sum(*job.op, DType::fp32)) {
+        sum_plain<DType::fp32>(*job.op, job.start, end, job.stream);
+    } else if (is_plain_sum(*job.op, DType::bf16)) {
+        sum_plain<DType::bf16>(*job.op, job.start, end, job.stream);
+    } else {
+        sum_chunk_by_tiles(job);
     }
     if (job.stream) {
         finish_stream();
