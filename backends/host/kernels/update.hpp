@@ -177,7 +177,7 @@ template <class Rule> struct UpdateBody {
     }
 };
 
-template <class Rule, bool kCompensated, uint32_t kSr> struct Bf16Row {
+template <class Rule, DType kGrad, bool kCompensated, uint32_t kSr> struct Bf16Row {
     explicit MP_ISA_INLINE Bf16Row(const UpdateContext& /*c*/) {}
 
     static MP_ISA_INLINE void tile(const UpdateContext& c, int64_t element, int n) {
@@ -193,7 +193,7 @@ template <class Rule, bool kCompensated, uint32_t kSr> struct Bf16Row {
             return (kSr & flag) != 0 ? all.high : nullptr;
         };
         UpdatePairs pairs = {at(s.param),
-                             at(s.grad),
+                             element_address(s.grad.data, kGrad, element),
                              {},
                              kCompensated ? at(s.compensation) : nullptr,
                              bits_if(kSrParam, bits.param),
@@ -202,7 +202,7 @@ template <class Rule, bool kCompensated, uint32_t kSr> struct Bf16Row {
             pairs.states[k] = at(s.states[k]);
             pairs.state_bits[k] = bits_if(state_flag(k), bits.states[k]);
         }
-        update_pairs_tile<Rule, kCompensated, kSr>(pairs, *c.scalars, n);
+        update_pairs_tile<Rule, kCompensated, kSr, kGrad>(pairs, *c.scalars, n);
     }
 };
 
@@ -260,14 +260,15 @@ inline void measure_chunk(const UpdateJob& job, UpdateScaling& maxima) {
     });
 }
 
-// The number of a row among those whose arrays are all bf16.
-MP_ISA_INLINE constexpr uint32_t row_key(DType compensation, uint32_t stochastic) {
-    return static_cast<uint32_t>(compensation) << 8 | stochastic;
+// The number of a row among those whose arrays are bf16.
+MP_ISA_INLINE constexpr uint32_t row_key(DType grad, DType compensation, uint32_t stochastic) {
+    return static_cast<uint32_t>(grad) << 16 | static_cast<uint32_t>(compensation) << 8 |
+           stochastic;
 }
 
 template <class Rule> MP_ISA_INLINE bool is_bf16_row(const UpdateSegment& s) {
     const auto is_bf16 = [](const StepArray& a) { return a.format() == FormatId::bf16; };
-    bool are = is_bf16(s.param) && is_bf16(s.grad) && !s.master.exists();
+    bool are = is_bf16(s.param) && s.grad.scale_inv == nullptr && !s.master.exists();
     for (int k = 0; k < Rule::kStateCount; ++k) {
         are = are && is_bf16(s.states[k]);
     }
@@ -277,11 +278,11 @@ template <class Rule> MP_ISA_INLINE bool is_bf16_row(const UpdateSegment& s) {
 template <class Rule> void update_chunk_by(const UpdateJob& job, const UpdateContext& c) {
     const UpdateSegment& s = *job.segment;
     if (is_bf16_row<Rule>(s)) {
-        switch (row_key(s.compensation.dtype, c.stochastic)) {
-#define X(name, compensation, stochastic)                                                          \
-    case row_key(DType::compensation, stochastic):                                                 \
-        return update_tiles<Bf16Row<Rule, DType::compensation != DType::none, (stochastic)>>(job,  \
-                                                                                             c);
+        switch (row_key(s.grad.dtype, s.compensation.dtype, c.stochastic)) {
+#define X(name, grad, compensation, stochastic)                                                    \
+    case row_key(DType::grad, DType::compensation, stochastic):                                    \
+        return update_tiles<                                                                       \
+            Bf16Row<Rule, DType::grad, DType::compensation != DType::none, (stochastic)>>(job, c);
 #include "host/kernels/update_rows.def"
 #undef X
         default:

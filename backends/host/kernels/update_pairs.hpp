@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fused optimizer step where everything is bf16: the rows of update_rows.def. Same bits as the
-// generic kernel, in a good half of its instructions; with 14 or 18 bytes an element the step is
-// bound by these and not by memory.
+// The fused optimizer step where everything is bf16, or all but gradients in fp32, as ranks' sums are: the rows of
+// update_rows.def. Same bits as the generic kernel, in a good half of its instructions; with 14 to 20 bytes an element the
+// step is bound by these and not by memory.
 #pragma once
 
 #include "device/ops.hpp"
@@ -59,24 +59,36 @@ MP_ISA_INLINE void update_bf16(const typename Rule::Scalars& k, float grad_mul, 
 MP_ISA_INLINE uint32_t even_bits(uint32_t pair) { return pair & 0xffffU; }
 MP_ISA_INLINE uint32_t odd_bits(uint32_t pair) { return pair >> 16; }
 
-template <class Rule, bool kCompensated, uint32_t kSr>
+struct GradPair {
+    float even, odd;
+};
+template <DType kGrad> MP_ISA_INLINE GradPair grad_pair(const void* grad, int i) {
+    if constexpr (kGrad == DType::fp32) {
+        const FloatInMemory* from = static_cast<const FloatInMemory*>(grad);
+        return {from[2 * i], from[2 * i + 1]};
+    } else {
+        const uint32_t pair = static_cast<const Bf16Pair*>(grad)[i];
+        return {even_of(pair), odd_of(pair)};
+    }
+}
+
+template <class Rule, bool kCompensated, uint32_t kSr, DType kGrad>
 MP_ISA_INLINE void update_pairs(const UpdatePairs& s, const numerics::GroupScalars& group,
                                 int pairs) {
     const typename Rule::Scalars k = group.as<Rule>();
     const float grad_mul = group.grad_mul;
     Bf16Pair* param = static_cast<Bf16Pair*>(s.param);
-    const Bf16Pair* grad = static_cast<const Bf16Pair*>(s.grad);
     Bf16Pair* compensation = static_cast<Bf16Pair*>(s.compensation);
     const Bf16Pair* param_bits = reinterpret_cast<const Bf16Pair*>(s.param_bits);
     const UpdatePairs at = s;
     MP_ISA_INDEPENDENT
     for (int i = 0; i < pairs; ++i) {
         const uint32_t p = param[i];
-        const uint32_t g = grad[i];
+        const GradPair g = grad_pair<kGrad>(at.grad, i);
         const uint32_t c = kCompensated ? compensation[i] : 0U;
         const uint32_t rp = (kSr & kSrParam) != 0 ? param_bits[i] : 0U;
-        Bf16Element even = {even_of(p), even_of(g), even_of(c), {}, 0, 0, {}};
-        Bf16Element odd = {odd_of(p), odd_of(g), odd_of(c), {}, 0, 0, {}};
+        Bf16Element even = {even_of(p), g.even, even_of(c), {}, 0, 0, {}};
+        Bf16Element odd = {odd_of(p), g.odd, odd_of(c), {}, 0, 0, {}};
         uint32_t even_random[numerics::kMaxStates] = {};
         uint32_t odd_random[numerics::kMaxStates] = {};
         numerics::for_each_state<Rule>([&](auto state) MP_INLINED {
@@ -105,7 +117,7 @@ MP_ISA_INLINE void update_pairs(const UpdatePairs& s, const numerics::GroupScala
 }
 
 // The element after the last pair.
-template <class Rule, bool kCompensated, uint32_t kSr>
+template <class Rule, bool kCompensated, uint32_t kSr, DType kGrad>
 MP_ISA_INLINE void update_last(const UpdatePairs& s, const numerics::GroupScalars& group, int i) {
     using Memory = InMemory<DType::bf16>::type;
     const auto value = [i](const void* data) {
@@ -117,7 +129,7 @@ MP_ISA_INLINE void update_last(const UpdatePairs& s, const numerics::GroupScalar
     const auto bits = [i](const uint16_t* all) { return all != nullptr ? all[i] : 0U; };
     Bf16Element e = {};
     e.p = value(s.param);
-    e.g = value(s.grad);
+    e.g = kGrad == DType::fp32 ? static_cast<const FloatInMemory*>(s.grad)[i] : value(s.grad);
     e.c = kCompensated ? value(s.compensation) : 0.0F;
     load_states<Rule>([&](int j) { return value(s.states[j]); }, e.x);
     uint32_t random[numerics::kMaxStates];
@@ -135,16 +147,16 @@ MP_ISA_INLINE void update_last(const UpdatePairs& s, const numerics::GroupScalar
     }
 }
 
-template <class Rule, bool kCompensated, uint32_t kSr>
+template <class Rule, bool kCompensated, uint32_t kSr, DType kGrad>
 MP_ISA_FUNCTION void update_pairs_tile(const UpdatePairs& s, const numerics::GroupScalars& group,
                                        int n) {
     if (n == kTile) {
-        update_pairs<Rule, kCompensated, kSr>(s, group, kTile / 2);
+        update_pairs<Rule, kCompensated, kSr, kGrad>(s, group, kTile / 2);
         return;
     }
-    update_pairs<Rule, kCompensated, kSr>(s, group, n / 2);
+    update_pairs<Rule, kCompensated, kSr, kGrad>(s, group, n / 2);
     if (n % 2 != 0) {
-        update_last<Rule, kCompensated, kSr>(s, group, n - 1);
+        update_last<Rule, kCompensated, kSr, kGrad>(s, group, n - 1);
     }
 }
 
