@@ -135,7 +135,7 @@ class SharedModel {
 std::vector<Row> zero_rows(mp_context* /*context*/, const Options& options) {
     std::vector<Row> rows;
     const auto elements = static_cast<double>(options.elements);
-    for (const char* recipe : {"fp32", "bf16_pure_kahan"}) {
+    for (const char* recipe : {"fp32", "bf16_pure_kahan", "bf16_pure"}) {
         for (const int32_t stage : {0, 1}) {
             const std::string name =
                 std::string("zero ") + std::to_string(stage) + ", 2 ranks, " + recipe;
