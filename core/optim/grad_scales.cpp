@@ -12,6 +12,8 @@ float GradScales::mu(int32_t parameter) const {
     return shares ? sharding->grad_scales().mu(parameter) : 0.0F;
 }
 
+void GradScales::collect(Stream& stream) { parameters_.sharding()->grad_scales().collect(stream); }
+
 void GradScales::propose(comm::Agreement& agreement) {
     parameters_.sharding()->grad_scales().propose(agreement);
 }

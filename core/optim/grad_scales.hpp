@@ -16,6 +16,7 @@ class GradScales final : public StepParticipant {
 
     // FP8-LM's factor of a gradient that ranks reduce under a shared scale; 0 where it is not.
     [[nodiscard]] float mu(int32_t parameter) const;
+    void collect(Stream& stream) override;
     void propose(comm::Agreement& agreement) override;
     void accept(const comm::Agreement& agreement) override;
 

@@ -32,6 +32,7 @@ SharedScales::SharedScales(const Stream& stream, const ShardPlan& plan, int32_t 
         on_host_ = lane_->make(scales_.bytes());
     }
     words_ = stream.allocate(words * sizeof(uint32_t));
+    agreed_ = stream.allocate(words_.bytes());
     stream.zero(words_.data(), words_.bytes());
 }
 
@@ -74,10 +75,16 @@ void SharedScales::leave(Stream& stream) {
     }
 }
 
+void SharedScales::collect(Stream& stream) {
+    if (exist()) {
+        stream.copy(agreed_.data(), words_.data(), words_.bytes(), CopyKind::device_to_device);
+    }
+}
+
 void SharedScales::propose(comm::Agreement& agreement) {
     if (exist()) {
         first_word_ = agreement.add_maxima_of_device(
-            words_.as<uint32_t>(), static_cast<int64_t>(words_.bytes() / sizeof(uint32_t)), true);
+            agreed_.as<uint32_t>(), static_cast<int64_t>(agreed_.bytes() / sizeof(uint32_t)), true);
     }
 }
 

@@ -46,7 +46,9 @@ class SharedScales {
                                 : reinterpret_cast<float*>(on_host_.data()) + parameter;
     }
 
-    // In the step's agreement: how many elements of each slice were clipped. Afterwards every rank has the same new mu.
+    // In the step's agreement: how many elements of each slice were clipped. Afterwards every rank has the same new mu. Of an
+    // agreement that fails nothing stays: collect() has copied what it writes.
+    void collect(Stream& stream);
     void propose(comm::Agreement& agreement);
     void accept(const comm::Agreement& agreement);
 
@@ -79,7 +81,8 @@ class SharedScales {
     Buffer scales_;              // by parameter
     HostLane* lane_;             // null: the device steps
     PinnedBuffer on_host_;       // the same as scales_, where the host steps
-    Buffer words_;               // what the agreement carries
+    Buffer words_;               // what this rank has to say in the agreement,
+    Buffer agreed_;              // and what the agreement carries and writes
     bool has_words_ = false;     // of this step
     std::size_t first_word_ = 0; // in the agreement
 };

@@ -53,6 +53,7 @@ class Buckets {
     // The vote of a step.
     void agree() {
         comm::Agreement agreement(stream());
+        scales().collect(stream());
         scales().propose(agreement);
         EXPECT_TRUE(agreement.reach(comm_).ok());
         scales().accept(agreement);

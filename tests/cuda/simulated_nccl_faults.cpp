@@ -144,6 +144,68 @@ TEST_P(SimulatedNcclFaults, ManagedMemoryIsReadAfterTheWorkOnIt) {
     });
 }
 
+// ---- a step that fails once -------------------------------------------------------------------------
+
+constexpr double kRate = 1e-3; // of the groups
+
+// Whether rank 1 has another rate than the others, which no step agrees on.
+void set_rates(const RankTraining& training, int32_t rank, bool differ) {
+    for (int32_t group = 0; group < 2; ++group) {
+        EXPECT_TRUE(succeeded(mp_optimizer_set_lr(training.optimizer(), group,
+                                                  differ && rank == 1 ? 2.0 * kRate : kRate)));
+    }
+}
+
+// Weights, and every mu, after two steps. Sums of the first gradients are clipped, and those of all are not: what was clipped
+// before the step fails is not what the repeated one has to say.
+std::vector<unsigned char> train_failing(mp_context* context, mp_comm* comm, int32_t rank,
+                                         bool has_failure) {
+    RankOptions options = {"bf16_mixed", 2};
+    options.shares_scales = true;
+    RankTraining training(context, comm, options);
+    for (int step = 0; step < 2; ++step) {
+        for (const int32_t of : {1, -2}) { // the same on all ranks: twice the values, minus once
+            set_rates(training, rank, false);
+            training.acquire();
+            training.fill(of);
+            training.send();
+            if (has_failure) {
+                set_rates(training, rank, true);
+                MP_FAILS(training.try_update(), MP_STATUS_RANK_MISMATCH, "a group's lr");
+            }
+        }
+        set_rates(training, rank, false);
+        training.update();
+    }
+    std::vector<unsigned char> bits = training.weights();
+    for (int32_t i = 0; i < 3; ++i) {
+        double mu = 0.0;
+        EXPECT_TRUE(succeeded(mp_optimizer_get_grad_mu(training.optimizer(), i, &mu)));
+        EXPECT_GT(mu, 0.5) << "what a step says is the second sum's, where nothing is clipped";
+        bits.insert(bits.end(), reinterpret_cast<unsigned char*>(&mu),
+                    reinterpret_cast<unsigned char*>(&mu) + sizeof mu);
+    }
+    return bits;
+}
+
+TEST_P(SimulatedNcclFaults, AFailedAgreementLeavesSharedScalesAsTheyWere) {
+    std::vector<std::vector<unsigned char>> expected(static_cast<std::size_t>(GetParam()));
+    for (const bool has_failure : {false, true}) {
+        run_ranks(GetParam(), [&](mp_comm* comm, int32_t rank) {
+            const Context context = make_context(1);
+            std::vector<unsigned char> bits = train_failing(context, comm, rank, has_failure);
+            std::vector<unsigned char>& first = expected[static_cast<std::size_t>(rank)];
+            first = has_failure ? first : bits;
+            EXPECT_EQ(bits, first) << "over threads";
+        });
+        run(GetParam(), [&](Rank& rank) {
+            EXPECT_EQ(train_failing(rank.context, rank.comm, rank.number, has_failure),
+                      expected[static_cast<std::size_t>(rank.number)])
+                << "fails once: " << has_failure;
+        });
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, SimulatedNcclFaults, ::testing::Values(4));
 
 } // namespace
