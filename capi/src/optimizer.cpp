@@ -104,18 +104,39 @@ mp_status mp_optimizer_sync_master(mp_optimizer* optimizer, mp_queue* queue, int
     });
 }
 
+namespace {
+
+// A layer whose steps end with another optimizer's.
+void refuse_driven(const LinearObject& layer, std::size_t number, const OptimizerObject& by) {
+    const std::shared_ptr<const void> driver = layer.optimizer.lock();
+    if (driver != nullptr && driver.get() != &by) {
+        fail(Code::bad_state,
+             "optimizer: the steps of layer %zu%s%s%s end with another optimizer's already, so its "
+             "scales would move twice; let that one name others first (mp_optimizer_set_linears), "
+             "or destroy it",
+             number, layer.layer.options().name.empty() ? "" : " ('",
+             layer.layer.options().name.c_str(), layer.layer.options().name.empty() ? "" : "')");
+    }
+}
+
+} // namespace
+
 mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* linears,
                                    int32_t count) {
     return boundary([&] {
         const std::shared_ptr<OptimizerObject> owner = object_of(optimizer, "optimizer");
         OptimizerObject& object = *owner;
-        std::vector<std::shared_ptr<LinearObject>> layers = listed_layers(linears, count);
-        std::vector<std::shared_ptr<linear::Linear>> inner;
-        inner.reserve(layers.size());
-        for (const auto& layer : layers) {
-            inner.emplace_back(layer, &layer->layer);
-        }
-        object.set_layers(std::move(inner));
+        std::vector<std::shared_ptr<LinearObject>> layers;
+        object.set_layers([&] {
+            layers = listed_layers(linears, count);
+            std::vector<std::shared_ptr<linear::Linear>> inner;
+            inner.reserve(layers.size());
+            for (const auto& layer : layers) {
+                refuse_driven(*layer, inner.size(), *owner);
+                inner.emplace_back(layer, &layer->layer);
+            }
+            return inner;
+        });
         for (const auto& layer : object.layers) {
             layer->optimizer.reset();
         }

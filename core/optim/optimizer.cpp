@@ -213,10 +213,11 @@ void Optimizer::set_grad_scale_tensor(const std::shared_ptr<Tensor>& scale) {
 }
 
 // The agreement's length follows from the layers, so ranks agree on them in a message of fixed length first.
-void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) {
+void Optimizer::set_layers(
+    const std::function<std::vector<std::shared_ptr<linear::Linear>>()>& list) {
     StepLayers next;
     Status own = guarded("the layers", [&]() -> Status {
-        next = StepLayers(context_->stream().device(), std::move(layers));
+        next = StepLayers(context_->stream().device(), list());
         return {};
     });
     linear::Trainer trainer{tables_.seed()};
@@ -231,8 +232,7 @@ void Optimizer::set_layers(std::vector<std::shared_ptr<linear::Linear>> layers) 
                                     : agreement.reach(*options_.sharding.comm);
     }
     check(own);
-    layers_.set_trainer({});
-    next.set_trainer(trainer);
+    next.follow(layers_, trainer);
     layers_ = std::move(next);
 }
 

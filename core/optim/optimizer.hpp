@@ -74,8 +74,9 @@ class Optimizer {
         norm_group_ = NormGroup(std::move(comm));
     }
     // The layers whose step ends with each step() from now on, instead of those named before. Collective where ranks share
-    // the parameters, so that all know the same ones; throws rank_mismatch where they do not, and then nothing changes.
-    void set_layers(std::vector<std::shared_ptr<linear::Linear>> layers);
+    // the parameters, so that all know the same ones: throws rank_mismatch where they do not. What `list` throws, or what cannot
+    // be, they all hear, and then nothing changes.
+    void set_layers(const std::function<std::vector<std::shared_ptr<linear::Linear>>()>& list);
 
     // Where ranks share the parameters: cuts them, and makes this rank's states. Collective; the first step does it
     // where nobody has.

@@ -57,6 +57,16 @@ uint64_t StepLayers::definition() const {
     return hash.value();
 }
 
+void StepLayers::follow(const StepLayers& before, const linear::Trainer& trainer) {
+    const std::unordered_set<const linear::Linear*> staying(plain_.begin(), plain_.end());
+    for (linear::Linear* const layer : before.plain_) {
+        if (!staying.contains(layer)) {
+            layer->set_trainer({});
+        }
+    }
+    set_trainer(trainer);
+}
+
 void StepLayers::set_trainer(const linear::Trainer& trainer) noexcept {
     trainer_ = trainer;
     for (linear::Linear* const layer : plain_) {

@@ -24,8 +24,9 @@ class StepLayers final : public StepParticipant {
     // What ranks must have in common so that their amaxes lie at the same places: sizes and recipes, in order.
     [[nodiscard]] uint64_t definition() const;
 
-    // Whose random bits the layers round by.
-    void set_trainer(const linear::Trainer& trainer) noexcept;
+    // Takes the place of `before`: whose random bits the layers round by from now on. Those that are no longer among them have
+    // nobody's; for those that stay nothing changes.
+    void follow(const StepLayers& before, const linear::Trainer& trainer);
 
     void begin(Stream& stream) override;
     // This rank's amaxes of the step.
@@ -41,6 +42,8 @@ class StepLayers final : public StepParticipant {
     [[nodiscard]] std::vector<BadOperand> bad_operands(Stream& stream) const;
 
   private:
+    void set_trainer(const linear::Trainer& trainer) noexcept;
+
     std::vector<std::shared_ptr<linear::Linear>> layers_;
     std::vector<linear::Linear*> plain_; // the same
     linear::Trainer trainer_;

@@ -216,6 +216,19 @@ TEST(LinearRanks, OtherLayersOnARankAreNamed) {
         EXPECT_TRUE(fails(mp_optimizer_set_linears(model.optimizer, rank == 0 ? twice : once, 2),
                           rank == 0 ? MP_STATUS_INVALID_ARGUMENT : MP_STATUS_PEER_ERROR,
                           {rank == 0 ? "listed before" : "rank 0"}));
+        {
+            const mp_test::Optimizer another =
+                make_optimizer(model.layers.context, model.layers.recipe);
+            if (rank == 1) {
+                EXPECT_TRUE(succeeded(mp_optimizer_set_linears(another, once, 1)));
+            }
+            EXPECT_TRUE(fails(mp_optimizer_set_linears(model.optimizer, once, 2),
+                              rank == 1 ? MP_STATUS_BAD_STATE : MP_STATUS_PEER_ERROR,
+                              {rank == 1 ? "another optimizer" : "rank 1"}));
+        }
+        EXPECT_TRUE(fails(mp_optimizer_set_linears(model.optimizer, rank == 2 ? nullptr : once, 2),
+                          rank == 2 ? MP_STATUS_NULL_ARGUMENT : MP_STATUS_PEER_ERROR,
+                          {rank == 2 ? "linears" : "rank 2"}));
         // None of these lists counts: a step works, and moves no scale.
         model.layers.forward(2.0F);
         EXPECT_TRUE(succeeded(model.step()));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stochastic rounding of what products take (gemm.*.rounding): the codes are those of the quantizer alone under the documented
 // key, on every backend; what the key follows from; what evaluations, recompute and checkpoints leave of it.
+#include <cstring>
+
 #include "linear_rounding.hpp"
 #include "optimizers.hpp"
 #include "ranks.hpp"
@@ -256,6 +258,64 @@ TEST(LinearRounding, TheOptimizerHasTheSeedAndTheRank) {
         EXPECT_EQ(layer.quantized(MP_PRODUCT_FPROP, MP_OPERAND_WEIGHT),
                   bytes_of(by_key(layer, kName, MP_PRODUCT_FPROP, MP_OPERAND_WEIGHT, 0, 0, 0)));
     });
+}
+
+TEST(LinearRounding, ALayerHasOneOptimizer) {
+    const Context context = make_context(1);
+    const Layer layer(context, with_rounding("fp8_current"), kName);
+    const auto optimizer_of = [&](uint64_t seed) {
+        mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+        desc.seed = seed;
+        return make_optimizer(context, layer.recipe, &desc);
+    };
+    const Optimizer first = optimizer_of(77);
+    Optimizer second = optimizer_of(5);
+    mp_linear* const one = layer.linear;
+    const auto expect_seed = [&](uint64_t seed) {
+        EXPECT_EQ(layer.quantized(MP_PRODUCT_FPROP, MP_OPERAND_WEIGHT),
+                  bytes_of(by_key(layer, kName, MP_PRODUCT_FPROP, MP_OPERAND_WEIGHT, seed, 0, 0)));
+    };
+    MP_OK(mp_optimizer_set_linears(first, &one, 1));
+    expect_seed(77);
+    MP_FAILS(mp_optimizer_set_linears(second, &one, 1), MP_STATUS_BAD_STATE, "layer 0 ('h0.qkv')",
+             "another optimizer");
+    MP_OK(mp_optimizer_set_linears(second, nullptr, 0));
+    expect_seed(77);
+    MP_FAILS(mp_linear_end_step(&one, 1, nullptr, nullptr), MP_STATUS_BAD_STATE,
+             "mp_optimizer_set_linears"); // which is the first one's all the time
+    MP_OK(mp_optimizer_set_linears(first, nullptr, 0));
+    MP_OK(mp_optimizer_set_linears(second, &one, 1));
+    expect_seed(5);
+    second = Optimizer();
+    MP_OK(mp_optimizer_set_linears(first, &one, 1));
+    expect_seed(77);
+}
+
+// Codes of a weight that are kept within a step, seen by a write that nobody was told of.
+TEST(LinearRounding, TheSameListAgainChangesNothing) {
+    const Context context = make_context(1);
+    const Layer layer(context, with_rounding("fp8_current"), kName, MP_LINEAR_CACHE_WEIGHT);
+    const Layer other(context, with_rounding("fp8_current"), "h1.qkv", MP_LINEAR_CACHE_WEIGHT);
+    const Tensor y = layer.empty(kRows, kOut);
+    const auto result = [&] {
+        EXPECT_TRUE(succeeded(mp_linear_forward(layer.linear, nullptr, layer.x(), y)));
+        return bytes_of(y);
+    };
+    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+    desc.seed = 77;
+    const Optimizer optimizer = make_optimizer(context, layer.recipe, &desc);
+    mp_linear* const both[] = {layer.linear, other.linear};
+    MP_OK(mp_optimizer_set_linears(optimizer, both, 1));
+    const Bytes before = result();
+    void* weight = nullptr;
+    MP_OK(mp_tensor_get_data(layer.w, &weight));
+    std::memset(weight, 0, bytes_of(layer.w).size());
+    for (const int32_t count : {1, 2}) { // the same, and one more
+        MP_OK(mp_optimizer_set_linears(optimizer, both, count));
+        EXPECT_EQ(result(), before);
+    }
+    MP_OK(mp_optimizer_set_linears(optimizer, nullptr, 0));
+    EXPECT_NE(result(), before) << "what is nobody's is rounded by another seed";
 }
 
 TEST(LinearRounding, ALoadBringsTheSeedAndTheCounts) {

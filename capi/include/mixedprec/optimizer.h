@@ -188,14 +188,14 @@ MP_API mp_status mp_optimizer_mark_unused(mp_optimizer* optimizer, mp_queue* que
  * agreement, without a message more: in place of mp_linear_end_step, with the same bits. A skipped step (a gradient that is
  * not finite) moves delayed scales on as any other, as in Transformer Engine, where an amax that is not finite itself
  * changes nothing; a step that fails in or before its agreement moves nothing, and the amaxes wait for the next one.
- * Operands that are rounded stochastically have the optimizer's seed from now on, and bits of their own on each rank.
- * Replaces the layers named before, whose seed is 0 again. The optimizer keeps them alive. Blocks where ranks share it: every
- * rank then names as many layers, of the same sizes and recipes, in the same order, before or after mp_optimizer_shard.
+ * Operands that are rounded stochastically have the optimizer's seed from now on, and bits of their own on each rank. Replaces
+ * the layers named before: the seed of those left out is 0, those named again go on as they are. The optimizer keeps its layers
+ * alive, and no other may name them. Blocks where ranks share it: all name as many, of the same sizes and recipes, in one order.
  * @param[in] optimizer  the optimizer
  * @param[in] linears    the layers, on the optimizer's device; NULL among them is passed over
  * @param[in] count      how many; 0: none any more
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count, device, a layer
- *          listed twice); MP_STATUS_RANK_MISMATCH; as mp_comm_all_to_all; after a failure those named before stay
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (count, device, one
+ *          twice); MP_STATUS_BAD_STATE (another optimizer's); MP_STATUS_RANK_MISMATCH; as mp_comm_all_to_all; and nothing changes
  * @threads C
  * @since 0.2 */
 MP_API mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* linears,
