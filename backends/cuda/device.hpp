@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
     Status allocate(std::size_t bytes, void** out) noexcept override;
     void release(void* pointer, std::size_t bytes) noexcept override;
     // What is in a hot path: by the device's pool where it has one. cudaFree waits for nothing there.
+    [[nodiscard]] bool orders_memory() const noexcept override { return has_pool_; }
     Status allocate_on(Queue& queue, std::size_t bytes, void** out) noexcept override;
     void release_on(Queue& queue, void* pointer, std::size_t bytes) noexcept override;
     void release_ordered(void* pointer, std::size_t bytes) noexcept override;

@@ -37,13 +37,15 @@ class Buffer {
     Buffer(std::shared_ptr<Device> device, Queue& queue, std::size_t bytes)
         : device_(std::move(device)), bytes_(bytes) {
         if (bytes_ > 0) {
+            await_unless_ordered();
             check(device_->allocate_on(queue, bytes_, &data_));
             is_ordered_ = true;
         }
     }
-    // Of whichever kind; there is nothing left.
+    // Of whichever kind; there is nothing left. What is waited for and fails is told to whoever waits for its stream next.
     void release_on(Queue& queue) noexcept {
         if (data_ != nullptr) {
+            await_unless_ordered();
             device_->release_on(queue, std::exchange(data_, nullptr), std::exchange(bytes_, 0));
             is_ordered_ = false;
         }
@@ -75,6 +77,12 @@ class Buffer {
     template <typename T> [[nodiscard]] T* as() const noexcept { return static_cast<T*>(data_); }
 
   private:
+    // Other ranks, by their deadline, which a wait for the device has not.
+    void await_unless_ordered() const noexcept {
+        if (!device_->orders_memory()) {
+            Followed::await_all(*device_);
+        }
+    }
     void swap(Buffer& other) noexcept {
         std::swap(device_, other.device_);
         std::swap(data_, other.data_);

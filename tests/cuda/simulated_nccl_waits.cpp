@@ -265,6 +265,23 @@ TEST_P(SimulatedNcclWaits, CallsMayTakeOneQueueOrAnother) {
     }
 }
 
+// Memory that comes and goes in a queue's order waits for the device where that has no pool: here weights that never come are
+// given back.
+TEST_P(SimulatedNcclWaits, MemoryOfNoPoolHasADeadlineToo) {
+    control().has_pool = false;
+    std::atomic<int32_t> over = 0;
+    const Behind gives_back = [](const Rank& rank, RankTraining& training, Tensor& /*other*/) {
+        const std::array<int32_t, 3> all = {0, 1, 2};
+        EXPECT_TRUE(
+            succeeded(mp_optimizer_gather_free(training.optimizer(), nullptr, all.data(), 3)));
+        EXPECT_EQ(mp_context_sync(rank.context), MP_STATUS_TIMEOUT)
+            << "what failed is told to whoever waits next";
+    };
+    run(
+        GetParam(), [&](Rank& rank) { behind_rank_0(rank, over, gives_back); }, 500);
+    control().has_pool = true;
+}
+
 // Weights are still on their way when the optimizer ends, and the communicator with it.
 TEST_P(SimulatedNcclWaits, WhatAnEndedOptimizerLeavesIsWhole) {
     std::vector<std::vector<unsigned char>> expected(static_cast<std::size_t>(GetParam()));

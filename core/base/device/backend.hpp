@@ -16,7 +16,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 17;
+inline constexpr uint32_t kInterfaceVersion = 18;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {
@@ -196,7 +196,8 @@ class Device {
     virtual Status allocate(std::size_t bytes, void** out) noexcept = 0;
     virtual void release(void* pointer, std::size_t bytes) noexcept = 0;
     // The same in the order of a queue, for memory that comes and goes in every step: all its uses come after the one and before
-    // the other there. Neither waits where the device can do so.
+    // the other there. Where the device orders memory neither waits; else both may wait for all its work.
+    [[nodiscard]] virtual bool orders_memory() const noexcept { return false; }
     virtual Status allocate_on(Queue& /*queue*/, std::size_t bytes, void** out) noexcept {
         return allocate(bytes, out);
     }

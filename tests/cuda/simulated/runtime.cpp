@@ -165,7 +165,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->major = control().capability / 10;
     properties->minor = control().capability % 10;
     properties->multiProcessorCount = 3;
-    properties->memoryPoolsSupported = 1;
+    properties->memoryPoolsSupported = control().has_pool ? 1 : 0;
     std::size_t free_bytes = 0;
     return cudaMemGetInfo(&free_bytes, &properties->totalGlobalMem);
 }

@@ -29,7 +29,8 @@ struct Control {
     int64_t misuse = 0; // promises to cuBLASLt that a call did not keep; what a capture forbids
     int64_t waits = 0;  // waits for a stream that had work pending
 
-    int capability = 90; // 10 x major + minor, of all devices
+    int capability = 90;  // 10 x major + minor, of all devices
+    bool has_pool = true; // of memory, where a device is opened from now on
 
     // Calls so far.
     int64_t launches = 0; // of kernels and products
