@@ -78,7 +78,25 @@ void Agreement::decline(const Status& reason) {
     }
 }
 
-std::vector<uint32_t> Agreement::words(const Communicator& comm) const {
+bool Agreement::is_behind_device(const Communicator& comm) const noexcept {
+    return stream_ != nullptr && is_ordered(*stream_, comm);
+}
+
+std::vector<Agreement::Run> Agreement::host_maxima(const Communicator& comm) {
+    const Run all = maxima_;
+    std::vector<Run> runs;
+    std::size_t at = 0;
+    for (const DeviceMaxima& each : device_maxima_) {
+        if (is_behind_device(comm)) {
+            runs.push_back(all.subspan(at, each.first - at));
+            at = each.first + static_cast<std::size_t>(each.count);
+        }
+    }
+    runs.push_back(all.subspan(at));
+    return runs;
+}
+
+std::vector<uint32_t> Agreement::words(const Communicator& comm) {
     std::vector<uint32_t> words(kHead, 0);
     if (!reason_.ok()) {
         words[0] = ~static_cast<uint32_t>(comm.rank());
@@ -88,12 +106,23 @@ std::vector<uint32_t> Agreement::words(const Communicator& comm) const {
         words.insert(words.end(),
                      {low(field.value), high(field.value), ~low(field.value), ~high(field.value)});
     }
-    words.insert(words.end(), maxima_.begin(), maxima_.end());
+    for (const Run& run : host_maxima(comm)) {
+        words.insert(words.end(), run.begin(), run.end());
+    }
     return words;
 }
 
+Status Agreement::reserve(Communicator& comm) {
+    std::size_t bytes = words(comm).size() * sizeof(uint32_t);
+    bytes = std::max(bytes, static_cast<std::size_t>(comm.size()) * sizeof(Reported));
+    for (const DeviceMaxima& each : device_maxima_) {
+        bytes = std::max(bytes, static_cast<std::size_t>(each.count) * sizeof(uint32_t));
+    }
+    return comm.reserve(static_cast<int64_t>(bytes));
+}
+
 Status Agreement::reach(Communicator& comm, const CallOptions& options) {
-    if (stream_ != nullptr && is_ordered(*stream_, comm)) {
+    if (is_behind_device(comm)) {
         try {
             return reach_ordered(comm, options);
         } catch (const std::bad_alloc&) { // between messages: the others wait for this rank's
@@ -222,7 +251,11 @@ Status Agreement::say(Communicator& comm, const CallOptions& options) {
             return explain(comm, i, options);
         }
     }
-    std::copy(all.end() - static_cast<std::ptrdiff_t>(maxima_.size()), all.end(), maxima_.begin());
+    const uint32_t* next = all.data() + kHead + fields_.size() * kWordsOfField;
+    for (const Run& run : host_maxima(comm)) {
+        std::copy(next, next + run.size(), run.begin());
+        next += run.size();
+    }
     return {};
 }
 

@@ -36,6 +36,8 @@ class Agreement {
     // This rank cannot go on: every rank's reach() fails with peer_error, or with this status on this rank.
     void decline(const Status& reason);
 
+    // The memory of the transport's that reach() takes, which this rank can be refused now without ending the communicator.
+    [[nodiscard]] Status reserve(Communicator& comm);
     // Collective. rank_mismatch names what differs and the ranks on each side; peer_error names the first rank that
     // declined. After any failure nothing may be applied.
     Status reach(Communicator& comm, const CallOptions& options = {});
@@ -58,7 +60,11 @@ class Agreement {
     };
     struct Reported;
 
-    [[nodiscard]] std::vector<uint32_t> words(const Communicator& comm) const;
+    // Runs of the maxima that go in the host's words: where the device orders messages, its own are not among them.
+    using Run = std::span<uint32_t>;
+    [[nodiscard]] std::vector<Run> host_maxima(const Communicator& comm);
+    [[nodiscard]] std::vector<uint32_t> words(const Communicator& comm);
+    [[nodiscard]] bool is_behind_device(const Communicator& comm) const noexcept;
     Status say(Communicator& comm, const CallOptions& options);
     Status explain(Communicator& comm, std::size_t differing, const CallOptions& options) const;
     static Status disagreement(const char* name, const std::vector<Reported>& reported);

@@ -258,6 +258,14 @@ Status Communicator::begin(const AnyCollective& what, const CallOptions& options
                        : status;
 }
 
+Status Communicator::reserve(int64_t bytes) noexcept {
+    if (holds_lock()) {
+        return nested();
+    }
+    const Lock lock(*this);
+    return has_failed_.load() ? status() : transport_->reserve(bytes);
+}
+
 Status Communicator::run(const AnyCollective& what, const CallOptions& options) noexcept {
     CommRequest request;
     const Status status = begin(what, options, &request);

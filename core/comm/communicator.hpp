@@ -77,6 +77,8 @@ class Communicator {
         return nodes_.at(static_cast<std::size_t>(rank));
     }
 
+    // As the transport's: before something that may fail on no rank. It ends nothing where it fails.
+    Status reserve(int64_t bytes) noexcept;
     // Until it is done.
     Status run(const AnyCollective& what, const CallOptions& options = {}) noexcept;
     // The same without waiting. `out` must not be open.

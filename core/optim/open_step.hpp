@@ -64,6 +64,8 @@ class OpenStep {
     OpenStep& operator=(const OpenStep&) = delete;
     ~OpenStep() = default;
 
+    // Where ranks share the parameters: memory of messages that this rank would miss where all agree already.
+    void reserve(Stream& stream) const { ranks_.reserve(stream, participants_); }
     // Collective where ranks share the parameters.
     void run(Stream& stream);
 

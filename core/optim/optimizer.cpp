@@ -252,6 +252,7 @@ void Optimizer::shard(Stream& stream) {
     comm::Agreement agreement;
     agreement.decline(guarded("the states", [&]() -> Status {
         parameters_.make_states(stream);
+        make_step(nullptr).reserve(stream);
         return {};
     }));
     const Status agreed = sharding()->reach(agreement);

@@ -62,6 +62,14 @@ void StepRanks::give_up(const Status& own, bool measures) {
     }
 }
 
+void StepRanks::reserve(Stream& stream, std::span<StepParticipant* const> participants) const {
+    comm::Agreement agreement(stream);
+    for (StepParticipant* const participant : participants) {
+        participant->propose(agreement);
+    }
+    check(sharding_->reserve(agreement));
+}
+
 void StepRanks::reach(Stream& stream, std::span<StepParticipant* const> participants,
                       const Status& own) {
     if (sharding_ == nullptr) {

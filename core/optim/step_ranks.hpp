@@ -29,6 +29,8 @@ class StepRanks final : private ChunkSumExchange {
     }
     // This rank cannot go on: gives the others what they wait for before they hear it. `measures`: that of this step too.
     void give_up(const Status& own, bool measures);
+    // Memory that reach() takes, of this rank alone.
+    void reserve(Stream& stream, std::span<StepParticipant* const> participants) const;
     // Throws on every rank where `own` or another rank's is an error, or where they disagree.
     void reach(Stream& stream, std::span<StepParticipant* const> participants, const Status& own);
     void publish(Stream& stream);

@@ -111,6 +111,7 @@ void Sharding::fill(const std::shared_ptr<Context>& context, Stream& stream, Sha
     cut.weights = std::make_unique<ShardedWeights>(
         context, stream, options_.stage, groups_.shards(), cut.plan, cut.tensors, cut.lent,
         progress_.messages(), between_, before != nullptr ? before->weights.get() : nullptr);
+    check(groups_.all().reserve(cut.buckets->scales().agreement_bytes()));
     if (options_.stage == 0) {
         cut.make_full_sums(context, stream, before);
     }
@@ -219,6 +220,11 @@ void Sharding::end_microbatch(Stream& stream) {
 }
 
 // ---- the step's exchanges
+
+Status Sharding::reserve(comm::Agreement& agreement) const {
+    const auto lock = progress_.lock();
+    return agreement.reserve(groups_.all());
+}
 
 Status Sharding::reach(comm::Agreement& agreement) const {
     const auto lock = progress_.lock();

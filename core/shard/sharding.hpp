@@ -117,6 +117,8 @@ class Sharding {
     void end_microbatch(Stream& stream);
     // All gradients are reduced; waits.
     void reduce(Stream& stream);
+    // As that of Agreement, of this rank alone.
+    [[nodiscard]] Status reserve(comm::Agreement& agreement) const;
     // Collective; ok where all ranks agree and nobody declines.
     [[nodiscard]] Status reach(comm::Agreement& agreement) const;
     // As those of ChunkSums. Not in stage 0, where every rank has all sums of gradients.

@@ -60,6 +60,10 @@ class SharedScales {
     // Goes on as `before` would, whose parameters come first in the list: of those that had one, and have one.
     void follow(Stream& stream, const SharedScales& before);
     [[nodiscard]] int64_t bytes() const noexcept { return static_cast<int64_t>(scales_.bytes()); }
+    // Of the words that come to the host in a step's agreement.
+    [[nodiscard]] int64_t agreement_bytes() const noexcept {
+        return static_cast<int64_t>(agreed_.bytes());
+    }
 
   private:
     struct State {

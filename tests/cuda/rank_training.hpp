@@ -33,6 +33,7 @@ struct RankOptions {
     bool has_scaler = false;
     bool has_idle_group = false; // whose parameter takes no part
     bool lends = false;          // weights lie in one tensor, and gradients in another
+    int32_t more_groups = 0;     // without parameters
 };
 
 class RankTraining {
@@ -65,6 +66,9 @@ class RankTraining {
         std::array<int32_t, 2> groups{};
         for (int32_t& group : groups) {
             EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer_, &group_desc, &group)));
+        }
+        for (int32_t i = 0; i < options.more_groups; ++i) {
+            EXPECT_TRUE(succeeded(mp_optimizer_add_group(optimizer_, &group_desc, nullptr)));
         }
         EXPECT_TRUE(succeeded(
             mp_optimizer_set_enabled(optimizer_, groups[1], options.has_idle_group ? 0 : 1)));

@@ -282,6 +282,21 @@ TEST_P(SimulatedNcclWaits, MemoryOfNoPoolHasADeadlineToo) {
     control().has_pool = true;
 }
 
+// What the step's agreement takes of the transport's memory is there since the parameters were cut, also where it has more to say
+// than any message before: a rank without memory could not tell the others.
+TEST_P(SimulatedNcclWaits, TheAgreementHasItsMemoryBeforeTheStep) {
+    RankOptions options;
+    options.recipe = "fp32";
+    options.shares_scales = true;
+    options.more_groups = 300;
+    run(GetParam(), [&](Rank& rank) {
+        RankTraining training(rank.context, rank.comm, options);
+        const int64_t pinned = counted(rank, &Control::pinned);
+        training.step(rank.number);
+        EXPECT_EQ(counted(rank, &Control::pinned), pinned);
+    });
+}
+
 // Weights are still on their way when the optimizer ends, and the communicator with it.
 TEST_P(SimulatedNcclWaits, WhatAnEndedOptimizerLeavesIsWhole) {
     std::vector<std::vector<unsigned char>> expected(static_cast<std::size_t>(GetParam()));

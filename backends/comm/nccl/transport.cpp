@@ -178,6 +178,21 @@ void NcclTransport::forget(const NcclRequest& request) noexcept {
     order_->remove(request);
 }
 
+// It stays in the pool.
+Status NcclTransport::reserve(int64_t bytes) noexcept {
+    if (bytes == 0) {
+        return {};
+    }
+    const DeviceScope scope(*parts_.device);
+    void* device = nullptr;
+    void* pinned = nullptr;
+    const Status status = parts_.device->allocate(bytes, &device, &pinned);
+    if (status.ok()) {
+        parts_.device->release(device, pinned);
+    }
+    return status;
+}
+
 Status NcclTransport::begin(const Collective& what, TransportRequest** out) noexcept {
     Status status = guarded("a collective over NCCL", [&] {
         const DeviceScope scope(*parts_.device);

@@ -69,6 +69,7 @@ class NcclTransport final : public Transport {
     }
     [[nodiscard]] TransportCaps caps() const noexcept override { return {true, true}; }
     [[nodiscard]] const char* details() const noexcept override { return details_.c_str(); }
+    Status reserve(int64_t bytes) noexcept override;
     Status begin(const Collective& what, TransportRequest** out) noexcept override;
     void abort(const Status& reason) noexcept override;
     Status make_group(const GroupDesc& group, Transport** out) noexcept override;

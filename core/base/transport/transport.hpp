@@ -15,7 +15,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kTransportVersion = 5;
+inline constexpr uint32_t kTransportVersion = 6;
 
 enum class CollectiveKind : int32_t {
     all_to_all, // rank r sends send_bytes[i] from send + send_offsets[i] to rank i, and receives likewise
@@ -152,6 +152,12 @@ class Transport {
         return 0;
     }
 
+    // Memory of the transport's own for one message of so many bytes of the host: where none is under way that one does not fail
+    // for want of it. Of this rank alone.
+    virtual Status reserve(int64_t bytes) noexcept {
+        (void)bytes;
+        return {};
+    }
     // Several may be in flight; all ranks begin the same ones in the same order.
     virtual Status begin(const Collective& collective, TransportRequest** out) noexcept = 0;
 
