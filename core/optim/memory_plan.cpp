@@ -8,6 +8,7 @@
 #include "optim/staging.hpp"
 #include "recipe/layer_rules.hpp"
 #include "shard/shard_groups.hpp"
+#include "shard/shared_scales.hpp"
 #include "status/status.hpp"
 
 namespace mp::optim {
@@ -268,6 +269,24 @@ bool shares_scales(const std::vector<Layout>& tensors) {
                        [](const Layout& tensor) { return comm::is_shared(tensor.wire); });
 }
 
+// What every rank holds of the scales that ranks share.
+void add_shared_scales(MemoryReport& report, const std::vector<Layout>& tensors,
+                       const OptimizerOptions& options, int32_t sharers) {
+    if (!shares_scales(tensors)) {
+        return;
+    }
+    int64_t words = std::count_if(tensors.begin(), tensors.end(), [](const Layout& tensor) {
+        return comm::is_shared(tensor.wire);
+    });
+    visit_cut(tensors, options.sharding, sharers, [&](const shard::ShardSlice& slice) {
+        words += comm::is_shared(layout_of(tensors, slice).wire) ? 1 : 0;
+    });
+    const auto count = static_cast<int64_t>(tensors.size());
+    const int64_t on_host = options.offload_grads ? shard::SharedScales::host_bytes(count) : 0;
+    report.reduced_grad += shard::SharedScales::device_bytes(count, words) + on_host;
+    report.host += on_host;
+}
+
 } // namespace
 
 std::vector<PlannedTensor> planned_tensors(std::span<const int64_t> counts, numerics::RuleId rule) {
@@ -312,9 +331,7 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const Planne
             add_own(report, layout_of(planned, slice), slice.count);
         }
     });
-    if (shares_scales(planned)) { // one for each
-        report.reduced_grad += bytes_of(DType::fp32, static_cast<int64_t>(planned.size()));
-    }
+    add_shared_scales(report, planned, options, sharers);
     return report;
 }
 

@@ -85,8 +85,12 @@ class GradientBuckets {
     // Gradients are means over each contribution; their sum is divided by so many.
     [[nodiscard]] int32_t contributions() const noexcept;
     // On the device, and on the host.
-    [[nodiscard]] int64_t bytes() const noexcept { return sums_.device_bytes() + scales_.bytes(); }
-    [[nodiscard]] int64_t host_bytes() const noexcept { return sums_.host_bytes(); }
+    [[nodiscard]] int64_t bytes() const noexcept {
+        return sums_.device_bytes() + scales_.device_bytes();
+    }
+    [[nodiscard]] int64_t host_bytes() const noexcept {
+        return sums_.host_bytes() + scales_.host_bytes();
+    }
     [[nodiscard]] SharedScales& scales() noexcept { return scales_; }
     // No gradient is on its way, summed, or said to be ready: as after a step.
     [[nodiscard]] bool is_idle() const;

@@ -59,13 +59,26 @@ class SharedScales {
     void set_mu(int32_t parameter, float mu);
     // Goes on as `before` would, whose parameters come first in the list: of those that had one, and have one.
     void follow(Stream& stream, const SharedScales& before);
-    [[nodiscard]] int64_t bytes() const noexcept { return static_cast<int64_t>(scales_.bytes()); }
+    // What all of it holds, of so many parameters; a word for each that has a scale, and for each slice of one.
+    [[nodiscard]] static constexpr int64_t device_bytes(int64_t parameters, int64_t words) {
+        return (parameters + 2 * words) * kWordBytes;
+    }
+    [[nodiscard]] static constexpr int64_t host_bytes(int64_t parameters) { // where the host steps
+        return parameters * kWordBytes;
+    }
+    [[nodiscard]] int64_t device_bytes() const noexcept {
+        return static_cast<int64_t>(scales_.bytes() + words_.bytes() + agreed_.bytes());
+    }
+    [[nodiscard]] int64_t host_bytes() const noexcept {
+        return static_cast<int64_t>(on_host_.bytes());
+    }
     // Of the words that come to the host in a step's agreement.
     [[nodiscard]] int64_t agreement_bytes() const noexcept {
         return static_cast<int64_t>(agreed_.bytes());
     }
 
   private:
+    static constexpr int64_t kWordBytes = 4; // and of a scale
     struct State {
         bool shares = false;
         float mu = 1.0F;

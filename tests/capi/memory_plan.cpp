@@ -189,7 +189,8 @@ TEST(MemoryPlan, ScalesOfSharedTensors) {
         const mp_memory_report report = plan(recipe, counts, 2, rank, 3, MP_SHARD_GREEDY);
         EXPECT_EQ(report.weight_bytes, 16384 + 3 * 4); // the owner's copy has one, too
         EXPECT_EQ(report.grad_bytes, 2 * 4);
-        EXPECT_EQ(report.reduced_grad_bytes, 16384 + 2 * 4); // codes under shared scales
+        // Codes under shared scales; of each gradient twice an amax and what its one slice clipped.
+        EXPECT_EQ(report.reduced_grad_bytes, 16384 + 2 * (4 + 2 * 8));
         EXPECT_EQ(report.master_bytes, 2 * 16384 + 4);
         EXPECT_EQ(report.state_bytes[MP_STATE_EXP_AVG], 16384 + 4);
         EXPECT_EQ(report.state_bytes[MP_STATE_EXP_AVG_SQ], 2 * 16384 + 4);

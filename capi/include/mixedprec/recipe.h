@@ -58,7 +58,7 @@ typedef struct mp_memory_report {
     int64_t grad_bytes;         /* main gradients */
     int64_t compensation_bytes; /* Kahan */
     int64_t total_bytes;        /* sum of all */
-    int64_t reduced_grad_bytes; /* where ranks share it: gradients summed over them, in fp32 */
+    int64_t reduced_grad_bytes; /* where ranks share it: their sums of gradients, with scales */
     int64_t state_bytes[MP_MAX_STATES]; /* by MP_STATE_* (rule.h) */
     /* Under MP_OPTIMIZER_OFFLOAD: the host's copy of the weights, and the buckets in which gradients come and weights go. Those
      * are there from the first step on, for the parameters that it steps. */
