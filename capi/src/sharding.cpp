@@ -113,11 +113,12 @@ std::vector<optim::PlannedTensor> planned_of(const mp_planned_tensor* tensors, i
             source.ndim == 1 || (source.ndim == 0 && source.weight_dtype == MP_DTYPE_FP32);
         tensor.rule = rule_of(source.rule);
         tensor.formats = formats_of(source.state_formats);
-        check_flags(source.flags, MP_PARAM_FROZEN, "tensors.flags");
+        check_flags(source.flags, MP_PARAM_FROZEN | MP_PLANNED_GRAD_LENT, "tensors.flags");
         if (source.scaling != 0) {
             set_scaling(tensor, source);
         }
         tensor.is_frozen = (source.flags & MP_PARAM_FROZEN) != 0;
+        tensor.grad_stays = (source.flags & MP_PLANNED_GRAD_LENT) != 0;
         tensor.name = source.name != nullptr ? source.name : "";
         all.push_back(std::move(tensor));
         counts.push_back(source.count);

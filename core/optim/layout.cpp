@@ -157,7 +157,8 @@ Layout make_layout(const recipe::Recipe& recipe, const LayoutTensor& tensor,
     layout.weight.format = tensor.memory;
     layout.weight.lifetime = options.stage == 3 ? Lifetime::in_use : Lifetime::always;
     layout.grad.format = options.grads_given ? FormatId::none : layout.formats.grad;
-    layout.grad.lifetime = options.stage >= 2 ? Lifetime::in_use : Lifetime::always;
+    layout.grad.lifetime =
+        options.stage >= 2 && !tensor.grad_stays ? Lifetime::in_use : Lifetime::always;
     if (options.stage >= 0) {
         share(layout, recipe, options);
     }

@@ -84,6 +84,7 @@ struct LayoutTensor {
     // Of a frozen one in blocks, whose `memory` is the type of its codes.
     ScaleGrid blocks = {};
     int64_t columns = 0;
+    bool grad_stays = false; // in memory of the caller's, which has it always
 };
 // Of a tensor.
 LayoutTensor layout_tensor(const Tensor& tensor, numerics::RuleId rule, bool is_frozen);

@@ -51,6 +51,22 @@ void check_blocks(const PlannedTensor& tensor) {
     }
 }
 
+void check_grad(const PlannedTensor& tensor, const OptimizerOptions& optimizer, int32_t ranks) {
+    const char* const why =
+        tensor.is_frozen        ? "it is frozen (MP_PARAM_FROZEN)"
+        : optimizer.grads_given ? "steps are given gradients (MP_OPTIMIZER_GRADS_GIVEN)"
+        : optimizer.offload_grads && ranks == 1
+            ? "gradients have memory that comes and goes (MP_OPTIMIZER_OFFLOAD_GRADS)"
+            : nullptr;
+    if (tensor.grad_stays && why != nullptr) {
+        fail(
+            Code::invalid_argument,
+            "a planned tensor has a gradient in memory of the caller's (MP_PLANNED_GRAD_LENT), but "
+            "%s; leave the flag out",
+            why);
+    }
+}
+
 void check_tensor(const recipe::Recipe& recipe, const PlannedTensor& tensor,
                   const shard::ShardingOptions& sharding, int32_t ranks) {
     if (tensor.blocks.exists()) {
@@ -87,7 +103,8 @@ Layout layout_of(const recipe::Recipe& recipe, const PlannedTensor& tensor,
                  const LayoutOptions& options) {
     return make_layout(recipe,
                        {tensor.count, format_of_memory(recipe, tensor), tensor.is_vector,
-                        tensor.rule, tensor.is_frozen, tensor.blocks, tensor.columns},
+                        tensor.rule, tensor.is_frozen, tensor.blocks, tensor.columns,
+                        tensor.grad_stays},
                        options);
 }
 
@@ -102,6 +119,7 @@ std::vector<Layout> plan_all(const recipe::Recipe& recipe, std::span<const Plann
     const PlannedTensor* before = &plain;
     for (const PlannedTensor& tensor : tensors) {
         check_tensor(recipe, tensor, sharding, ranks);
+        check_grad(tensor, optimizer, ranks);
         if (!recipe.layers.empty()) {
             own = with_formats(recipe::for_parameter(recipe, tensor.name), tensor.formats,
                                tensor.rule);

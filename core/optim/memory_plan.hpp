@@ -52,8 +52,9 @@ struct PlannedTensor {
     int64_t count = 0;
     DType weight =
         DType::none; // none: the recipe's; fp32; or fp8 codes that ranks gather, or that are frozen
-    bool is_vector = false; // of one dimension
-    bool is_frozen = false; // no gradient, no states
+    bool is_vector = false;  // of one dimension
+    bool is_frozen = false;  // no gradient, no states
+    bool grad_stays = false; // as LayoutTensor's
     // Of codes in blocks, which a frozen one may be: how they lie on a matrix of so many columns. Else none.
     ScaleGrid blocks = {};
     int64_t columns = 0;

@@ -75,11 +75,9 @@ void Relayout::add(int32_t group, const recipe::Recipe& recipe, numerics::RuleId
         source.grad->require_memory("desc.grad");
     }
     const Shape& shape = source.param->shape();
-    made.layout =
-        make_layout(recipe, layout_tensor(*source.param, rule, source.is_frozen), all.options_);
-    if (source.grad != nullptr && shard::stays(*source.grad)) {
-        made.layout.grad.lifetime = Lifetime::always;
-    }
+    LayoutTensor tensor = layout_tensor(*source.param, rule, source.is_frozen);
+    tensor.grad_stays = source.grad != nullptr && shard::stays(*source.grad);
+    made.layout = make_layout(recipe, tensor, all.options_);
     check_apart(all.memory_, source, made.layout);
     made.grad = source.grad != nullptr
                     ? source.grad

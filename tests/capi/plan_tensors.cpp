@@ -38,6 +38,32 @@ TEST(PlanTensors, AreWhatEveryRankHoldsInEveryStage) {
     }
 }
 
+// Gradients in memory of the caller's have it always.
+TEST(PlanTensors, CountGradientsThatAreLent) {
+    constexpr int32_t kRanks = 2;
+    std::vector<Kind> kinds = kPlain;
+    kinds[0].lends_grad = kinds[3].lends_grad = true;
+    for (const char* recipe : {"fp32", "bf16_mixed"}) {
+        for (int32_t stage = 0; stage <= 3; ++stage) {
+            mp_sharding_desc sharding = MP_SHARDING_DESC_INIT;
+            sharding.stage = stage == 0 ? MP_SHARDING_STAGE_0 : stage;
+            run_ranks(kRanks, [&](mp_comm* comm, int32_t rank) {
+                const Live live(recipe, kinds, comm, sharding);
+                MP_OK(mp_optimizer_shard(live.optimizer, nullptr));
+                train_step(live, stage);
+                mp_memory_report report = MP_MEMORY_REPORT_INIT;
+                MP_OK(live.plan(&sharding, rank, kRanks, &report, nullptr));
+                expect_equal(report, live.held(),
+                             std::string(recipe) + ", stage " + std::to_string(stage));
+            });
+        }
+        const Live alone(recipe, kinds, nullptr, {});
+        mp_memory_report report = MP_MEMORY_REPORT_INIT;
+        MP_OK(alone.plan(nullptr, 0, 1, &report, nullptr));
+        expect_equal(report, alone.held(), recipe);
+    }
+}
+
 TEST(PlanTensors, AreWhatRanksSend) {
     struct Layout {
         int32_t ranks, shard_ranks, node_ranks, order;
@@ -196,6 +222,17 @@ TEST(PlanTensors, RefuseWhatCannotBe) {
     MP_OK(plan());
     tensors[1].weight_dtype = MP_DTYPE_INT8;
     MP_FAILS(plan(), MP_STATUS_INVALID_DTYPE, "frozen weight is int8");
+    tensors[1].flags = MP_PARAM_FROZEN | MP_PLANNED_GRAD_LENT;
+    tensors[1].weight_dtype = MP_DTYPE_FP32;
+    MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "MP_PLANNED_GRAD_LENT", "frozen");
+    tensors[1].flags = MP_PLANNED_GRAD_LENT;
+    mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
+    desc.flags = MP_OPTIMIZER_OFFLOAD | MP_OPTIMIZER_OFFLOAD_GRADS;
+    MP_FAILS(mp_recipe_plan_tensors(recipe, &desc, tensors, 2, nullptr, 0, 1, &report, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "MP_OPTIMIZER_OFFLOAD_GRADS");
+    desc.flags = MP_OPTIMIZER_GRADS_GIVEN;
+    MP_FAILS(mp_recipe_plan_tensors(recipe, &desc, tensors, 2, nullptr, 0, 1, &report, nullptr),
+             MP_STATUS_INVALID_ARGUMENT, "MP_OPTIMIZER_GRADS_GIVEN");
     tensors[1].flags = 64;
     MP_FAILS(plan(), MP_STATUS_INVALID_ARGUMENT, "tensors.flags");
     tensors[1].flags = 0;

@@ -2,6 +2,8 @@
 // Tensors of several kinds as plans know them, and live optimizers of the same.
 #pragma once
 
+#include <deque>
+
 #include "optimizers.hpp"
 #include "ranks.hpp"
 #include "support.hpp"
@@ -12,6 +14,7 @@ struct Kind {
     int64_t rows, columns; // columns 0: a vector
     int32_t dtype;         // as in mp_planned_tensor
     int32_t group;
+    bool lends_grad = false; // fp32, wrapped as it is
 };
 // Larger than a bucket, small, empty; kept in fp32; of a group with formats and a rule of its own.
 inline const std::vector<Kind> kPlain = {
@@ -30,6 +33,7 @@ inline std::vector<mp_planned_tensor> planned(const std::vector<Kind>& kinds) {
         tensor.rule = kind.group == 2 ? MP_RULE_LION : MP_RULE_ADAMW;
         tensor.state_formats[0] = kind.group == 1 ? "fp32" : nullptr;
         tensor.state_formats[1] = kind.group == 1 ? "fp32" : nullptr;
+        tensor.flags = kind.lends_grad ? MP_PLANNED_GRAD_LENT : 0;
         tensors.push_back(tensor);
     }
     return tensors;
@@ -59,6 +63,7 @@ struct Live {
     Recipe recipe;
     Optimizer optimizer;
     std::vector<Tensor> weights;
+    std::deque<std::vector<float>> lent;
     std::vector<mp_planned_tensor> plans;
 
     mp_optimizer_desc desc = MP_OPTIMIZER_DESC_INIT;
@@ -78,9 +83,19 @@ struct Live {
         for (std::size_t i = 0; i < kinds.size(); ++i) {
             weights.push_back(weight_of(context, recipe, kinds[i]));
             const std::string param_name = 'p' + std::to_string(i);
+            const Tensor grad = kinds[i].lends_grad ? grad_over(kinds[i]) : Tensor();
             EXPECT_TRUE(succeeded(
-                add_param(optimizer, kinds[i].group, param_name.c_str(), weights.back())));
+                add_param(optimizer, kinds[i].group, param_name.c_str(), weights.back(), grad)));
         }
+    }
+    // A matrix in memory of the program's.
+    Tensor grad_over(const Kind& kind) {
+        lent.emplace_back(static_cast<std::size_t>(kind.rows * kind.columns));
+        const mp_tensor_desc of = tensor_desc(MP_DTYPE_FP32, {kind.rows, kind.columns});
+        mp_tensor* grad = nullptr;
+        EXPECT_TRUE(
+            succeeded(mp_tensor_wrap(context, &of, lent.back().data(), nullptr, nullptr, &grad)));
+        return Tensor(grad);
     }
     [[nodiscard]] mp_memory_report held() const {
         mp_memory_report report = MP_MEMORY_REPORT_INIT;

@@ -104,6 +104,8 @@ typedef struct mp_sharding_progress {
 #define MP_SHARDING_PROGRESS_INIT                                                                  \
     { sizeof(mp_sharding_progress), 0, 0, 0, 0, NULL }
 
+/* mp_planned_tensor.flags: its gradient, in the recipe's grad.dtype, is wrapped memory of the caller's, and so there always. */
+#define MP_PLANNED_GRAD_LENT 4u
 /** A parameter before there is one, for mp_recipe_plan_tensors. */
 typedef struct mp_planned_tensor {
     uint32_t struct_size; /* sizeof(mp_planned_tensor), the same in all of an array */
@@ -112,11 +114,9 @@ typedef struct mp_planned_tensor {
     int32_t weight_dtype;
     int64_t count; /* elements, 0..2^55 in all */
     int32_t rule;  /* MP_RULE_* */
-    /* Dimensions of the parameter: those of one (norms, biases) are gathered as they are kept. 0: 1 where weight_dtype is
-     * MP_DTYPE_FP32, else 2 */
+    /* Dimensions: vectors (norms, biases) are gathered as they are kept. 0: 1 where weight_dtype is MP_DTYPE_FP32, else 2 */
     int32_t ndim;
-    /* As in mp_param_group_desc; NULL: what the recipe says */
-    const char* state_formats[MP_MAX_RULE_STATES];
+    const char* state_formats[MP_MAX_RULE_STATES]; /* its group's; NULL: the recipe's */
     /* MP_PARAM_FROZEN: weight_dtype may be that of any weight, fp8 with one scale, or what `scaling` says */
     uint32_t flags;
     /* MP_SCALING_* of a frozen weight whose weight_dtype is a type of codes. 0: one scale for fp8, none for others */
