@@ -7,6 +7,7 @@ const base = @import("mixedprec_base.zig");
 const made = base.made;
 const handleOf = base.handleOf;
 const refuse = base.refuse;
+const elementsOf = base.elementsOf;
 
 pub const c = base.c;
 pub const Error = base.Error;
@@ -92,16 +93,6 @@ pub const Recipe = struct {
     }
 };
 
-fn elementsOf(shape: []const i64) Error!usize {
-    if (shape.len > c.MP_MAX_DIMS) return refuse(Error.InvalidShape, "a shape has too many dimensions");
-    var count: usize = 1;
-    for (shape) |size| {
-        const n = std.math.cast(usize, size) orelse return refuse(Error.InvalidShape, "a size is negative");
-        count = std.math.mul(usize, count, n) catch return refuse(Error.InvalidShape, "a shape is too large");
-    }
-    return count;
-}
-
 pub const Tensor = struct {
     handle: *c.mp_tensor,
 
@@ -121,8 +112,18 @@ pub const Tensor = struct {
 
     /// A tensor over a slice, which must outlive it and all that uses it.
     pub fn wrap(context: Context, comptime T: type, data: []T, shape: []const i64) Error!Tensor {
+        return over(context, T, data, shape, 0);
+    }
+
+    /// The same for a parameter or its gradient, which has the slice while an optimizer has it in use; others may name it too.
+    pub fn wrapDeferred(context: Context, comptime T: type, data: []T, shape: []const i64) Error!Tensor {
+        return over(context, T, data, shape, c.MP_TENSOR_DEFERRED);
+    }
+
+    fn over(context: Context, comptime T: type, data: []T, shape: []const i64, flags: u32) Error!Tensor {
         if (try elementsOf(shape) != data.len) return refuse(Error.InvalidShape, "the slice has another size");
         var desc = describe(T, shape);
+        desc.flags = flags;
         desc.device_kind = c.MP_DEVICE_HOST;
         return made(Tensor, c.mp_tensor_wrap, .{ context.handle, &desc, data.ptr, null, null });
     }

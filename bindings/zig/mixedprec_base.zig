@@ -134,3 +134,14 @@ pub fn made(comptime Object: type, function: anytype, arguments: anytype) Error!
 pub fn handleOf(comptime T: type, object: anytype) ?*T {
     return if (object) |o| o.handle else null;
 }
+
+/// Of a shape that there can be.
+pub fn elementsOf(shape: []const i64) Error!usize {
+    if (shape.len > c.MP_MAX_DIMS) return refuse(Error.InvalidShape, "a shape has too many dimensions");
+    var count: usize = 1;
+    for (shape) |size| {
+        const n = std.math.cast(usize, size) orelse return refuse(Error.InvalidShape, "a size is negative");
+        count = std.math.mul(usize, count, n) catch return refuse(Error.InvalidShape, "a shape is too large");
+    }
+    return count;
+}

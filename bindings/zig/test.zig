@@ -123,6 +123,35 @@ test "an optimizer refuses the same memory under two names, and steps" {
     try std.testing.expectEqualStrings("bf16", std.mem.span(found.state_formats[0]));
 }
 
+test "memory is named in advance, and gradients are the host's" {
+    const context = try mp.Context.create(.{ .threads = 1 });
+    defer context.deinit();
+    const recipe = try mp.Recipe.create(context, "fp32");
+    defer recipe.deinit();
+    var desc = mp.init("mp_optimizer_desc");
+    desc.flags = c.MP_OPTIMIZER_OFFLOAD | c.MP_OPTIMIZER_OFFLOAD_GRADS;
+    const optimizer = try mp.Optimizer.create(context, recipe, .{ .desc = &desc });
+    defer optimizer.deinit();
+    const group = try optimizer.addGroup(mp.init("mp_param_group_desc"));
+    var place: [10]f32 = @splat(7);
+    const param = try mp.Tensor.wrapDeferred(context, f32, &place, &.{10});
+    defer param.deinit();
+    var values: [10]f32 = undefined;
+    try expectError(error.BadState, param.read(f32, &values));
+    const index = try optimizer.addParam(group, .{ .name = "p", .param = param });
+    try expect(place[9] == 0);
+    place = @splat(1);
+    try mp.must(c.mp_optimizer_sync_master(optimizer.handle, null, index));
+    try mp.must(c.mp_optimizer_acquire_grad(optimizer.handle, null, index));
+    const grad = try optimizer.state(index, "grad");
+    defer grad.deinit();
+    try grad.write(f32, &@as([10]f32, @splat(1)));
+    try mp.must(c.mp_optimizer_grad_ready(optimizer.handle, null, index));
+    try optimizer.step(null);
+    try context.sync();
+    try expect(place[9] < 1 and (try optimizer.stats()).step == 1);
+}
+
 fn rankOf(comm: mp.Comm, result: *[40000]f32, failure: *?anyerror) void {
     trainRank(comm, result) catch |problem| {
         failure.* = problem;

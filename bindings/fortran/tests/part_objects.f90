@@ -326,4 +326,43 @@ contains
         b = a
         call a%create(context, MP_DTYPE_FP32, [1000])
     end subroutine leave_behind
+
+    ! Memory that is named in advance, and gradients of the host's.
+    subroutine memory_for_later(context)
+        type(mp_context), intent(in) :: context
+        type(mp_recipe) :: recipe
+        type(mp_error) :: error
+        integer :: i
+        type(mp_optimizer) :: named, hosts
+        type(mp_optimizer_desc) :: desc
+        type(mp_tensor) :: w, g
+        type(mp_memory_report) :: report
+        real(real32), target :: place(3), weight(100)
+        real(real32) :: values(3)
+        call recipe%create(context, "fp32")
+        place = 7
+        weight = 1
+        call w%wrap_deferred(context, mp_array(place))
+        call w%read(values, error=error)
+        call expect_error(error, MP_STATUS_BAD_STATE, "deferred")
+        call named%create(context, recipe)
+        call named%add_group()
+        call named%add_param(0, "w", w)
+        call w%read(values)
+        call expect(all(values == 0) .and. all(place == 0), "the memory that was named")
+        desc%flags = ior(MP_OPTIMIZER_OFFLOAD, MP_OPTIMIZER_OFFLOAD_GRADS)
+        call hosts%create(context, recipe, desc)
+        call hosts%add_group()
+        call w%wrap(context, mp_array(weight))
+        call hosts%add_param(0, "w", w)
+        call hosts%acquire_grad(0)
+        call hosts%state(0, "grad", g)
+        call g%write([(1.0_real32, i = 1, 100)])
+        call hosts%grad_ready(0)
+        call hosts%step()
+        call expect(abs(weight(100) - 0.999) < 1e-6, "a gradient of the host's")
+        call hosts%memory(report)
+        call expect(report%grad_bytes == 448, "lines of 64 bytes, on the host")
+    end subroutine memory_for_later
+
 end module part_objects

@@ -26,6 +26,7 @@ contains
         call tensors(context)
         call conversions(context)
         call wrapped_arrays(context)
+        call memory_for_later(context)
         call quantized_tensors(context)
         call ownership(context)
         call products(context)

@@ -2,15 +2,16 @@
 # Tensors, plain and quantized.
 
 @handle Tensor tensor """
-    Tensor(context, A; dtype = eltype(A))
+    Tensor(context, A; dtype = eltype(A), deferred = false)
     Tensor(context, T, dims...; deferred = false)
 
 A dense array of one element type. The first form is over the memory of `A`, an `Array` or a dense view, reshape or
 reinterpret of one, without a copy: what is written through one is seen through the other. The library keeps the
 memory as long as anything uses it, and `A` cannot be resized any more. `dtype` names another element type of as
 many bytes, such as `BFloat16` for a `Vector{UInt16}`. The second form is zeros in the library's memory, of `T` =
-`Float32`, `Float16`, `BFloat16`, `Float8_E4M3` and others. A `deferred` one has no memory: it is a parameter's, and the
-optimizer that it is added to gives it memory.
+`Float32`, `Float16`, `BFloat16`, `Float8_E4M3` and others. A `deferred` one has no memory: it is a parameter's or a
+gradient's, and the optimizer that it is added to gives it memory. That is `A` in the first form, while the optimizer has it
+in use; others may name the same, those of layers that come one after another.
 
 `size(t)` is in Julia's order, which is the opposite of the library's. `Array(t)` copies the elements out,
 `copyto!(t, A)` and `copyto!(A, t)` copy in and out.
@@ -30,15 +31,15 @@ function Tensor(c::Context, ::Type{T}, dims::Integer...; deferred::Bool = false)
 end
 Tensor(c::Context, ::Type{T}, dims::Tuple; rest...) where {T} = Tensor(c, T, dims...; rest...)
 
-function Tensor(c::Context, A::AbstractArray; dtype::Type = eltype(A))
+function Tensor(c::Context, A::AbstractArray; dtype::Type = eltype(A), deferred::Bool = false)
     memory = Memory(A)
     number = dtype_number(dtype)
     sizeof(dtype) == sizeof(memory.type) || throw(MPError(CAPI.MP_STATUS_INVALID_DTYPE,
         "dtype $dtype has $(sizeof(dtype)) bytes an element, and this array's $(memory.type) $(sizeof(memory.type))"))
-    desc = tensor_desc(number, size(A))
+    desc = tensor_desc(number, size(A), flags(CAPI.MP_TENSOR_DEFERRED => deferred))
     return wrapped(c, memory) do node, out
-        CAPI.mp_tensor_wrap(c, Ref(CAPI.mp_tensor_desc(dtype = desc.dtype, ndim = desc.ndim, shape = desc.shape,
-                                                       device_kind = CAPI.MP_DEVICE_HOST)),
+        CAPI.mp_tensor_wrap(c, Ref(CAPI.mp_tensor_desc(flags = desc.flags, dtype = desc.dtype, ndim = desc.ndim,
+                                                       shape = desc.shape, device_kind = CAPI.MP_DEVICE_HOST)),
                             memory.address, RELEASE_CALLBACK[], node, out)
     end
 end

@@ -182,3 +182,22 @@ init_params!([w => (:constant, 0.25)])
 @test kind(() -> init_params!([w => (:uniform, 1.0, 0.0)])) === :invalid_argument
 @test kind(() -> load_params!([w], "/no/such/file")) === :io_error
 step!(fresh)
+
+# Memory that is named in advance, and gradients of the host's.
+place = Float32[1, 2, 3]
+later = Tensor(c, place; deferred = true)
+@test kind(() -> Array(later)) === :bad_state && place == [1, 2, 3]
+named = Optimizer(c, Recipe(c, "fp32"))
+add_param!(named, "w", later)
+place[2] = 5
+@test Array(later) == [0, 5, 0]
+hosts = Optimizer(c, Recipe(c, "fp32"); offload = true, offload_grads = true)
+p5 = ones(Float32, 100)
+w5 = add_param!(hosts, "p", p5)
+@test kind(() -> Array(grad(w5))) === :bad_state
+acquire_grad!(w5)
+copyto!(grad(w5), ones(Float32, 100))
+grad_ready!(w5)
+step!(hosts)
+@test p5[100] ≈ 0.999
+@test memory(hosts).grad_bytes == 448 # lines of 64 bytes, on the host

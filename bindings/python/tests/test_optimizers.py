@@ -263,6 +263,21 @@ class Optimizers(unittest.TestCase):
         self.assertGreaterEqual(moved.step_ns, moved.waited_ns)
         self.assertEqual(self.make().offload_traffic.steps, 0)
 
+    def test_gradients_may_be_the_hosts(self):
+        optimizer = mp.Optimizer(mp.Recipe(context, "fp32"), offload=True, offload_grads=True)
+        optimizer.add_group()
+        optimizer.add_param("p", self.p)
+        with self.assertRaises(mp.BadStateError):
+            optimizer.state("p", "grad").tolist()
+        optimizer.acquire_grad("p")
+        optimizer.state("p", "grad").write(floats(1, 1, 1, 1))
+        optimizer.grad_ready("p")
+        before = self.p[0]
+        optimizer.step()
+        context.sync()
+        self.assertLess(self.p[0], before)
+        self.assertEqual(optimizer.memory.grad_bytes, 64)  # lines of 64 bytes, on the host
+
     def test_steps_in_parts(self):
         def made(**options):
             optimizer, weights = mp.Optimizer(mp.Recipe(context, "fp32"), **options), {}

@@ -122,8 +122,17 @@ impl<'a> Tensor<'a> {
     /// # Ok(()) }
     /// ```
     pub fn wrap<T: Element>(context: &Context, data: &'a mut [T], shape: &[usize]) -> Result<Tensor<'a>> {
+        Tensor::over(context, data, shape, 0)
+    }
+
+    /// The memory of a parameter, or of its gradient, while an optimizer has it in use.
+    pub fn wrap_deferred<T: Element>(context: &Context, data: &'a mut [T], shape: &[usize]) -> Result<Tensor<'a>> {
+        Tensor::over(context, data, shape, sys::MP_TENSOR_DEFERRED)
+    }
+
+    fn over<T: Element>(context: &Context, data: &'a mut [T], shape: &[usize], flags: u32) -> Result<Tensor<'a>> {
         expect_elements(shape, data.len())?;
-        let desc = sys::mp_tensor_desc { device_kind: sys::MP_DEVICE_HOST, ..tensor_desc(T::DTYPE, shape)? };
+        let desc = sys::mp_tensor_desc { flags, device_kind: sys::MP_DEVICE_HOST, ..tensor_desc(T::DTYPE, shape)? };
         let memory = if data.is_empty() { null_mut() } else { data.as_mut_ptr() };
         // SAFETY: the memory has these elements and their alignment. It is borrowed for 'a, and whatever keeps the
         // tensor is bound to 'a too.
@@ -146,7 +155,30 @@ impl<'a> Tensor<'a> {
         device: DeviceKind,
         device_index: i32,
     ) -> Result<Tensor<'a>> {
-        let desc = sys::mp_tensor_desc { device_kind: device as i32, device_index, ..tensor_desc(dtype, shape)? };
+        Tensor::at(context, data, (device, device_index), tensor_desc(dtype, shape)?)
+    }
+
+    /// The same as [`Tensor::wrap_deferred`]; others may name it too, those of layers that come one after another.
+    /// # Safety
+    /// As of [`Tensor::from_raw_parts`]; but for tensors that name the memory too, which the library keeps apart.
+    pub unsafe fn deferred_from_raw_parts(
+        context: &Context,
+        data: *mut c_void,
+        dtype: DType,
+        shape: &[usize],
+        device: (DeviceKind, i32),
+    ) -> Result<Tensor<'a>> {
+        let desc = sys::mp_tensor_desc { flags: sys::MP_TENSOR_DEFERRED, ..tensor_desc(dtype, shape)? };
+        Tensor::at(context, data, device, desc)
+    }
+
+    unsafe fn at(
+        context: &Context,
+        data: *mut c_void,
+        (device, device_index): (DeviceKind, i32),
+        of: sys::mp_tensor_desc,
+    ) -> Result<Tensor<'a>> {
+        let desc = sys::mp_tensor_desc { device_kind: device as i32, device_index, ..of };
         let handle = Handle::new(|out| sys::mp_tensor_wrap(context.raw(), &desc, data, None, null_mut(), out))?;
         Tensor::from_handle(Place::new(context), handle)
     }
