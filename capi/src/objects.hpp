@@ -81,7 +81,7 @@ struct OptimizerObject : optim::Optimizer {
 
     std::vector<std::shared_ptr<LinearObject>> layers;
     std::shared_ptr<scaler::LossScaler> open_scaler; // of the step that is open; or null
-    std::unique_ptr<optim::OpenStep> open_step;      // or null
+    std::shared_ptr<optim::OpenStep> open_step;      // or null
     bool has_warned_of_nothing = false;
     bool has_warned_of_eps = false;
     std::map<int32_t, std::vector<mp_hyper>>

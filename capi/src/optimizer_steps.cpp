@@ -33,7 +33,7 @@ mp_status after_step(OptimizerObject& object, Stream& stream, scaler::LossScaler
 }
 
 optim::OpenStep& open_step_of(const OptimizerObject& object) {
-    if (object.open_step == nullptr || !object.tables().is_open()) {
+    if (object.open_step == nullptr) {
         fail(Code::bad_state, "optimizer: no step is open; call mp_optimizer_step_begin first");
     }
     return *object.open_step;
@@ -64,15 +64,12 @@ mp_status mp_optimizer_step_begin(mp_optimizer* optimizer, mp_queue* queue, mp_s
     return boundary([&] {
         OptimizerObject& object = *object_of(optimizer, "optimizer");
         Stream& stream = stream_of(queue, *object.context());
-        object.tables().refuse_open();
         std::shared_ptr<scaler::LossScaler> scale;
         if (scaler_of(scaler, *object.context()) != nullptr) {
             scale = object_of(scaler, "scaler");
         }
         check_monitors(object.layers, stream);
-        std::unique_ptr<optim::OpenStep> step(new optim::OpenStep(object.make_step(scale.get())));
-        step->begin(stream);
-        object.open_step = std::move(step);
+        object.open_step = object.begin_step(stream, scale.get());
         object.open_scaler = std::move(scale);
     });
 }

@@ -329,8 +329,10 @@ MemoryReport planned_memory(const recipe::Recipe& recipe, std::span<const Planne
              rank.ranks);
     }
     const shard::ShardingOptions& sharding = options.sharding;
-    shard::check_sharding(sharding, rank.ranks);
     check_options(options, rank.ranks > 1 ? rank.ranks : 0);
+    if (rank.ranks <= 1) { // as it would be among ranks
+        shard::check_sharding(sharding, rank.ranks);
+    }
     const std::vector<Layout> planned = plan_all(recipe, tensors, options, rank.ranks);
     MemoryReport report;
     for (const Layout& tensor : planned) {

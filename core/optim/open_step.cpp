@@ -84,7 +84,6 @@ void OpenStep::begin(Stream& stream) {
     check_parts(stream);
     left_ = of_.tables.enabled();
     decide_step(stream, step(), ranks_);
-    of_.tables.set_open(true);
 }
 
 UpdateSegment OpenStep::segment(int32_t parameter, const Tensor* grad) const {

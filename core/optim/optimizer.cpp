@@ -319,6 +319,14 @@ OpenStep Optimizer::make_step(scaler::LossScaler* scaler) {
     return OpenStep(of, scaler, step_options());
 }
 
+std::shared_ptr<OpenStep> Optimizer::begin_step(Stream& stream, scaler::LossScaler* scaler) {
+    tables_.refuse_open();
+    std::shared_ptr<OpenStep> step(new OpenStep(make_step(scaler)));
+    step->begin(stream);
+    tables_.set_open(step);
+    return step;
+}
+
 void Optimizer::step(Stream& stream, scaler::LossScaler* scaler) {
     if (options_.is_sharded() || norm_group_.exists()) {
         comm::refuse_capture(stream);

@@ -83,10 +83,12 @@ class Optimizer {
     void shard(Stream& stream);
     // Collective where ranks share the parameters.
     void step(Stream& stream, scaler::LossScaler* scaler);
-    // The next step, to be taken in parts; nothing of it is done. This outlives it.
-    OpenStep make_step(scaler::LossScaler* scaler);
+    // The next step, to be taken in parts: it is open for as long as it is there. This and `scaler`, or null, outlive it. Throws,
+    // and nothing has changed, where one is open already.
+    [[nodiscard]] std::shared_ptr<OpenStep> begin_step(Stream& stream, scaler::LossScaler* scaler);
 
   private:
+    [[nodiscard]] OpenStep make_step(scaler::LossScaler* scaler);
     [[nodiscard]] StepOptions step_options() const;
     void add_to(Relayout& next, int32_t group, const NewParameter& parameter) const;
     // What a call changes, and what of it ranks must have in common.

@@ -39,7 +39,7 @@ std::vector<int32_t> StepTables::enabled() const {
 }
 
 void StepTables::refuse_open() const {
-    if (is_open_) {
+    if (!open_.expired()) {
         fail(Code::bad_state, "optimizer: a step is open; end it first (mp_optimizer_step_end)");
     }
 }

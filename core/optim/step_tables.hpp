@@ -20,13 +20,9 @@ class StepTables final : public StepParticipant {
     // What changed of groups and parameters since the last one. All that can fail for want of memory is done here.
     void begin(Stream& stream) override;
     void propose(comm::Agreement& agreement) override;
-    void end(Stream& /*stream*/) noexcept override {
-        unused_.clear();
-        is_open_ = false;
-    }
-    // While a step is open nothing here changes, and no checkpoint is taken.
-    void set_open(bool is_open) noexcept { is_open_ = is_open; }
-    [[nodiscard]] bool is_open() const noexcept { return is_open_; }
+    void end(Stream& /*stream*/) noexcept override { unused_.clear(); }
+    // While this step is there nothing here changes, and no checkpoint is taken.
+    void set_open(const std::shared_ptr<const void>& step) noexcept { open_ = step; }
     void refuse_open() const;
     // A parameter's arrays, with its row of memory().
     [[nodiscard]] UpdateSegment segment(int32_t parameter) const;
@@ -92,7 +88,7 @@ class StepTables final : public StepParticipant {
     SegmentWork on_device_{arrays_};
     std::unique_ptr<StreamedWork> streamed_; // or null
     StepWork* work_;
-    bool is_open_ = false;
+    std::weak_ptr<const void> open_; // the step that is taken in parts
 };
 
 } // namespace mp::optim

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 #include "recipe/keys.hpp"
 #include "status/status.hpp"
@@ -61,7 +62,7 @@ std::vector<std::string> parts_of(std::string_view text, char separator) {
 
 // The first of the patterns that the name fits; empty where there is none.
 std::string fitting(const LayerRule& rule, const std::string& name) {
-    for (const std::string& pattern : parts_of(rule.patterns, ',')) {
+    for (const std::string& pattern : rule.patterns) {
         if (!name.empty() && fits_pattern(pattern, name)) {
             return pattern;
         }
@@ -116,8 +117,8 @@ void set_values(Recipe& recipe, const LayerRule& rule, KeyKind is_wanted) {
 
 LayerRule parse_rule(std::string_view text) {
     const std::size_t colon = std::min(text.find(':'), text.size());
-    LayerRule rule{std::string(trimmed(text.substr(0, colon))), {}};
-    for (const std::string& pattern : parts_of(rule.patterns, ',')) {
+    LayerRule rule{parts_of(text.substr(0, colon), ','), {}};
+    for (const std::string& pattern : rule.patterns) {
         if (pattern.empty() || pattern.find('=') != std::string::npos) {
             fail(Code::invalid_argument, "it must be patterns of names, then ':' and key=value");
         }
@@ -150,12 +151,12 @@ LayerRule parse_rule(std::string_view text) {
 
 } // namespace
 
-std::vector<LayerRule> parse_layer_rules(const std::string& text) {
-    std::vector<LayerRule> rules;
-    if (trimmed(text).empty()) {
-        return rules;
+LayerRules::LayerRules(std::string text) : text_(std::move(text)) {
+    if (trimmed(text_).empty()) {
+        return;
     }
-    for (const std::string& part : parts_of(text, ';')) {
+    std::vector<LayerRule> rules;
+    for (const std::string& part : parts_of(text_, ';')) {
         try {
             rules.push_back(parse_rule(part));
         } catch (const Error& error) {
@@ -163,7 +164,7 @@ std::vector<LayerRule> parse_layer_rules(const std::string& text) {
                  error.status().text());
         }
     }
-    return rules;
+    rules_ = std::make_shared<const std::vector<LayerRule>>(std::move(rules));
 }
 
 namespace {
@@ -171,8 +172,8 @@ namespace {
 // What the rules say of a name, by the keys of one kind.
 Recipe resolved(const Recipe& recipe, const std::string& name, KeyKind is_wanted) {
     Recipe own = recipe;
-    own.layers.clear();
-    for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
+    own.layers = {};
+    for (const LayerRule& rule : recipe.layers.list()) {
         if (!fitting(rule, name).empty()) {
             set_values(own, rule, is_wanted);
         }
@@ -225,7 +226,7 @@ Recipe for_parameter(const Recipe& recipe, const std::string& name) {
 
 std::string fitting_patterns(const Recipe& recipe, const std::string& name) {
     std::string all;
-    for (const LayerRule& rule : parse_layer_rules(recipe.layers)) {
+    for (const LayerRule& rule : recipe.layers.list()) {
         const std::string pattern = fitting(rule, name);
         all += (all.empty() || pattern.empty() ? "" : ",") + pattern;
     }

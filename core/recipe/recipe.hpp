@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dtype/format_id.hpp"
@@ -33,6 +36,32 @@ struct StatePolicy {
     RoundingMode rounding = RoundingMode::nearest;
 };
 
+// A rule for some layers and parameters, by their names.
+struct LayerRule {
+    std::vector<std::string> patterns; // * stands for any characters, ? for one
+    // Names and texts, in order. "recipe" is a preset: all that it says of a layer.
+    std::vector<std::pair<std::string, std::string>> values;
+};
+
+// The key "layers": ordered rules "patterns: key=value, key=value; ...", read once, as they are set.
+class LayerRules {
+  public:
+    LayerRules() = default; // none
+    // Patterns alone are a rule with gemm.scaling none. Throws invalid_argument or unknown_name, naming the rule.
+    explicit LayerRules(std::string text);
+
+    [[nodiscard]] bool empty() const noexcept { return list().empty(); }
+    [[nodiscard]] const std::string& text() const noexcept { return text_; }
+    [[nodiscard]] std::span<const LayerRule> list() const noexcept {
+        return rules_ != nullptr ? std::span<const LayerRule>(*rules_)
+                                 : std::span<const LayerRule>();
+    }
+
+  private:
+    std::string text_;
+    std::shared_ptr<const std::vector<LayerRule>> rules_; // of all copies
+};
+
 struct Recipe {
     DType fprop = DType::fp32; // GEMM operands, by role, where they are not fp8
     DType dgrad = DType::fp32;
@@ -50,7 +79,7 @@ struct Recipe {
     RoundingMode weight_rounding = RoundingMode::nearest;
     Fp8Policy fp8;
     ScalerPolicy scaler;
-    std::string layers; // rules of layer_rules.hpp, for some layers and parameters
+    LayerRules layers; // what they say of a name: layer_rules.hpp
 
     [[nodiscard]] StatePolicy& state(numerics::StateId id) {
         return states[static_cast<std::size_t>(id)];
