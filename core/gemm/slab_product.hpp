@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SlabProduct: a product of numbers by codes on any device. B is decoded a slab of its columns at a time, rounded to A's type, and
-// each slab is multiplied as numbers are; the whole of B is nowhere in memory but as codes.
+// SlabProduct: a product of numbers by codes on any device. A slab of B's columns is decoded at a time, rounded to A's type, and
+// multiplied as numbers are; the whole of B is nowhere in memory but as codes.
 #pragma once
 
 #include <memory>

@@ -15,9 +15,9 @@
  * (sum * scale_a) * scale_b; otherwise that is done for each block of k, in fp32, and the results are added in
  * fp32, block after block. fp8 codes without scales are their values.
  *
- * Or B alone is codes, of fp8 or fp4 with scales (fp32, e8m0, or NVFP4's 1 x 16 of fp8_e4m3), or in blocks (MP_DTYPE_Q4_0 and
- * so on): op(B) is what mp_tensor_dequantize makes of it in A's type. B is decoded a slab of 4 MiB or of 256 columns of op(B) at a
- * time, in the queue's scratch memory, and never whole. It is one matrix, its rows without padding and of whole blocks.
+ * Or B alone is codes, of fp8 or fp4 with scales (fp32, e8m0, or NVFP4's 1 x 16 of fp8_e4m3), or in blocks
+ * (MP_DTYPE_Q4_0 and so on): op(B) is what mp_tensor_dequantize makes of it in A's type. A slab of B is decoded at a time, 4 MiB
+ * or 256 columns of op(B), in the queue's scratch memory. B is one matrix, its rows without padding and of whole blocks.
  *
  * D may be fp8: its codes are round(d * multiply_d), d being what an fp32 D would get, with finite d
  * saturating; infinity and NaN come out as what the type has for them (a vendor's library may saturate

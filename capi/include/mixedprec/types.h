@@ -23,9 +23,9 @@
 #define MP_DTYPE_UINT8 11   /* unsigned, 1 byte */
 #define MP_DTYPE_FP4_E2M1                                                                          \
     12 /* max 6, no NaN; two to a byte, the first one low; only in quantized tensors */
-/* Codes in blocks of a row, each with its scales inside, as ggml's files have them: in model files, and in tensors that are frozen
- * weights (linear.h) or B of a product (gemm.h). mp_tensor_dequantize makes numbers of them; nothing makes codes of numbers. A
- * block is 32 elements, of the types with a K 256; the last sizes of shapes are multiples of that. */
+/* Codes in blocks of a row, each with its scales inside, as ggml's files have them: in model files, and in tensors that are
+ * frozen weights (linear.h) or B of a product (gemm.h). mp_tensor_dequantize makes numbers of them; nothing makes codes of
+ * numbers. A block is 32 elements, of the types with a K 256; the last sizes of shapes are multiples of that. */
 #define MP_DTYPE_Q4_0 13        /* d * (code - 8), d fp16: 18 bytes a block */
 #define MP_DTYPE_Q4_1 14        /* d * code + m, d and m fp16: 20 bytes */
 #define MP_DTYPE_Q5_0 15        /* d * (code - 16): 22 bytes */
@@ -91,7 +91,7 @@ MP_API size_t mp_dtype_size(int32_t dtype);
 
 /** Bytes of an array, of any type: what a tensor of so many elements takes, without the scales of one that is quantized.
  * @param[in] dtype  one of MP_DTYPE_*
- * @param[in] count  elements, at most 2^55; of types of blocks whole blocks, of less than a byte the last byte may be part empty
+ * @param[in] count  elements, at most 2^55; of types of blocks whole blocks
  * @returns the size in bytes; 0 for parts of blocks, for a count below 0 or above 2^55, and for any other dtype
  * @threads A
  * @since 0.2 */
