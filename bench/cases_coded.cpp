@@ -52,9 +52,22 @@ class Product {
     mp_tensor* d_ = nullptr;
 };
 
+// Of any codes and scales: zeros would be subnormal numbers to some.
+void fill(const Array& codes, std::size_t bytes) {
+    codes.fill([bytes](char* to) {
+        uint32_t state = 1;
+        for (std::size_t i = 0; i < bytes; ++i) {
+            state = state * 1664525U + 1013904223U;
+            to[i] = static_cast<char>(state >> 24);
+        }
+    });
+}
+
 void measure_rows(mp_context* context, const Options& options, const Sizes& s, int32_t dtype,
                   const std::string& name, std::vector<Row>& rows) {
-    const Array codes(context, mp_dtype_bytes(dtype, s.out * s.in));
+    const std::size_t bytes = mp_dtype_bytes(dtype, s.out * s.in);
+    const Array codes(context, bytes);
+    fill(codes, bytes);
     const Array numbers(context, mp_dtype_bytes(MP_DTYPE_BF16, s.out * s.in));
     add_row(rows, name, [&] {
         const Product ours(context, s, dtype, codes.data());
@@ -79,6 +92,7 @@ void measure_one_row(mp_context* context, const Options& options, int32_t dtype,
     }
     const std::size_t bytes = mp_dtype_bytes(dtype, s.out * s.in);
     const Array codes(context, bytes);
+    fill(codes, bytes);
     add_row(rows, name, [&] {
         const Product ours(context, s, dtype, codes.data());
         return measure_streaming(

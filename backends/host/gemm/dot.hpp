@@ -3,8 +3,8 @@
 #pragma once
 
 #include "host/gemm/panels.hpp"
+#include "host/kernels/blocks_vector.hpp"
 #include "host/kernels/tile.hpp"
-#include "numerics/block_types.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
@@ -14,7 +14,12 @@ static_assert(kTile % kChains == 0);
 
 // To the type's nearest numbers.
 MP_ISA_INLINE void round_tile(DType dtype, float* values, int n) {
-    if (dtype != DType::fp32) {
+    if (dtype == DType::bf16) {
+        MP_ISA_INDEPENDENT
+        for (int i = 0; i < n; ++i) {
+            values[i] = numerics::float_from_bits(bf16_pattern(values[i]) & 0xffff0000U);
+        }
+    } else if (dtype != DType::fp32) {
         alignas(64) uint16_t halves[kTile];
         narrow_tile<numerics::Narrowing::nearest>(dtype, values, halves, n, nullptr);
         widen_tile(dtype, halves, values, n);
@@ -52,7 +57,7 @@ MP_ISA_INLINE void dot_row(const DotJob& job, const uint8_t* from, float* out) {
         const int n = min_int(job.k - k, kTile);
         alignas(64) float values[kTile];
         for (int i = 0; i < n; i += static_cast<int>(kBlock.elements)) {
-            numerics::load_block<kDType>(from, values + i);
+            widen_block<kDType>(from, values + i);
             from += kBlock.bytes;
         }
         round_tile(job.rounded_to, values, n);

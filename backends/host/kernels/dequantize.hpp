@@ -2,10 +2,10 @@
 // dequantize of some rows: codes to fp32, times the scale of their block, rounded once.
 #pragma once
 
+#include "host/kernels/blocks_vector.hpp"
 #include "host/kernels/dequantize_vector.hpp"
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/quantize_tile.hpp"
-#include "numerics/block_types.hpp"
 
 namespace mp::backends::host::MP_ISA_NAMESPACE {
 
@@ -132,7 +132,7 @@ MP_ISA_FUNCTION inline void dequantize_blocks(const DequantizeJob& job, const ui
     const DType to = job.op->destination.dtype;
     alignas(64) float values[kTile];
     for (int i = 0; i < n; i += static_cast<int>(kBlock.elements)) {
-        numerics::load_block<kDType>(from + i / kBlock.elements * kBlock.bytes, values + i);
+        widen_block<kDType>(from + i / kBlock.elements * kBlock.bytes, values + i);
     }
     unify_nan(values, n);
     alignas(64) unsigned char buffer[4 * kTile];

@@ -16,7 +16,12 @@ namespace detail {
 
 // Blocks lie at any byte.
 MP_HD_INLINE float half_at(const uint8_t* bytes) {
+#if defined(__F16C__) && !defined(__CUDACC__) // the same but for the bits of NaN
+    typedef int16_t Halves __attribute__((vector_size(16)));
+    return __builtin_ia32_vcvtph2ps(Halves{static_cast<int16_t>(bytes[0] | bytes[1] << 8)})[0];
+#else
     return fp16_to_float(static_cast<uint16_t>(bytes[0] | bytes[1] << 8));
+#endif
 }
 MP_HD_INLINE uint32_t word_at(const uint8_t* bytes) {
     return static_cast<uint32_t>(bytes[0]) | static_cast<uint32_t>(bytes[1]) << 8 |
