@@ -10,10 +10,53 @@
 
 namespace mp::kernels {
 
+// What a code is multiplied by.
+KOKKOS_INLINE_FUNCTION float dequantize_scale(const ArrayRef& from, int64_t row, int64_t column) {
+    float scale = 1.0F;
+    if (from.format.grid.exists()) {
+        const int64_t index = from.format.grid.index(row, column, from.columns);
+        scale = numerics::load_as_float(from.format.grid.dtype, from.scale_inv, index);
+    }
+    if (from.format.grid.dtype == DType::fp8_e4m3) {
+        scale *= numerics::nvfp4_decode(*from.amax);
+    }
+    return scale;
+}
+
+// The whole source.
 struct DequantizeElements {
     DequantizeDesc op;
 
-    // Of element i of the window.
+    [[nodiscard]] KOKKOS_INLINE_FUNCTION float scale_of(int64_t i) const {
+        return dequantize_scale(op.source, i / op.source.columns, i % op.source.columns);
+    }
+
+    // Codes may be of any type, packed ones too.
+    KOKKOS_INLINE_FUNCTION void load_codes(const RangeTile& tile, float (&x)[kEachOfRange]) const {
+        const TensorRef codes = op.source.elements();
+        if (is_floating(codes.dtype)) {
+            load_tile(codes, tile, x);
+        } else {
+            tile.for_each([&](int j, int64_t i) {
+                x[j] = numerics::load_as_float(codes.dtype, codes.data, i);
+            });
+        }
+    }
+
+    KOKKOS_INLINE_FUNCTION void tile(const RangeTile& tile) const {
+        float x[kEachOfRange];
+        load_codes(tile, x);
+        tile.for_each(
+            [&](int j, int64_t i) { x[j] = numerics::dequantize_element(x[j], scale_of(i)); });
+        store_tile(op.destination, tile,
+                   [&](const auto& to, int j, int64_t i) { to.store(i, x[j]); });
+    }
+};
+
+// A part of it, or codes in blocks. i counts in the window.
+struct DequantizeWindow {
+    DequantizeDesc op;
+
     [[nodiscard]] KOKKOS_INLINE_FUNCTION int64_t row_of(int64_t i) const {
         return op.window.first_row + i / op.window.columns;
     }
@@ -24,30 +67,13 @@ struct DequantizeElements {
         return row_of(i) * op.source.columns + column_of(i);
     }
 
-    // What code i is multiplied by.
-    [[nodiscard]] KOKKOS_INLINE_FUNCTION float scale_of(int64_t i) const {
-        const ArrayRef& from = op.source;
-        float scale = 1.0F;
-        if (from.format.grid.exists()) {
-            const int64_t index = from.format.grid.index(row_of(i), column_of(i), from.columns);
-            scale = numerics::load_as_float(from.format.grid.dtype, from.scale_inv, index);
-        }
-        if (from.format.grid.dtype == DType::fp8_e4m3) {
-            scale *= numerics::nvfp4_decode(*from.amax);
-        }
-        return scale;
-    }
-
-    // Codes may be of any type, packed ones and those of blocks too.
     KOKKOS_INLINE_FUNCTION void load_codes(const RangeTile& tile, float (&x)[kEachOfRange]) const {
-        const TensorRef codes = op.source.elements();
-        if (is_floating(codes.dtype) && op.window.count() == codes.count) {
-            load_tile(codes, tile, x);
-        } else {
-            tile.for_each([&](int j, int64_t i) {
-                x[j] = numerics::load_as_float(codes.dtype, codes.data, code_of(i));
-            });
-        }
+        tile.for_each([&](int j, int64_t i) {
+            const float code =
+                numerics::load_as_float(op.source.dtype(), op.source.data, code_of(i));
+            const float scale = dequantize_scale(op.source, row_of(i), column_of(i));
+            x[j] = numerics::dequantize_element(code, scale);
+        });
     }
     template <DType kDType>
     KOKKOS_INLINE_FUNCTION void load_blocks(const RangeTile& tile, float (&x)[kEachOfRange]) const {
@@ -55,8 +81,10 @@ struct DequantizeElements {
         const auto* codes = static_cast<const uint8_t*>(op.source.data);
         tile.for_each([&](int j, int64_t i) {
             const int64_t code = code_of(i);
-            x[j] = numerics::load_of_block<kDType>(codes + code / kBlock.elements * kBlock.bytes,
-                                                   static_cast<int32_t>(code % kBlock.elements));
+            const float value =
+                numerics::load_of_block<kDType>(codes + code / kBlock.elements * kBlock.bytes,
+                                                static_cast<int32_t>(code % kBlock.elements));
+            x[j] = numerics::dequantize_element(value, 1.0F);
         });
     }
 
@@ -68,15 +96,18 @@ struct DequantizeElements {
         } else {
             load_codes(tile, x);
         }
-        tile.for_each(
-            [&](int j, int64_t i) { x[j] = numerics::dequantize_element(x[j], scale_of(i)); });
         store_tile(op.destination, tile,
                    [&](const auto& to, int j, int64_t i) { to.store(i, x[j]); });
     }
 };
 
 template <class Exec> void dequantize(const Exec& exec, const DequantizeDesc& op) {
-    for_each_tile(exec, "mp::dequantize", op.destination.count, DequantizeElements{op});
+    const int64_t count = op.destination.count;
+    if (op.window == whole_of(op.source) && !is_in_blocks(op.source.dtype())) {
+        for_each_tile(exec, "mp::dequantize", count, DequantizeElements{op});
+    } else {
+        for_each_tile(exec, "mp::dequantize", count, DequantizeWindow{op});
+    }
 }
 
 struct DelayedUpdates {

@@ -16,7 +16,7 @@ namespace detail {
 
 // Blocks lie at any byte.
 MP_HD_INLINE float half_at(const uint8_t* bytes) {
-#if defined(__F16C__) && !defined(__CUDACC__) // the same but for the bits of NaN
+#if defined(__F16C__) && !MP_ON_ACCELERATOR // the same but for the bits of NaN
     typedef int16_t Halves __attribute__((vector_size(16)));
     return __builtin_ia32_vcvtph2ps(Halves{static_cast<int16_t>(bytes[0] | bytes[1] << 8)})[0];
 #else
