@@ -50,6 +50,9 @@ SlabProduct::~SlabProduct() = default;
 
 void SlabProduct::run(Stream& stream, const GemmBuffers& buffers) {
     const GemmDesc& d = desc_;
+    if (d.m == 0) {
+        return;
+    }
     const Scratch slab(stream, static_cast<std::size_t>(bytes_of(d.dtype_a, d.k * columns_)));
     const ArrayRef codes = {const_cast<void*>(buffers.b),
                             const_cast<void*>(buffers.scale_b),

@@ -50,6 +50,12 @@ void check_format(const recipe::Recipe& recipe, const LayoutOptions& layout,
     const char* name = p.name.c_str();
     if (!p.is_frozen) {
         check_scale(name, p.grad.get());
+        if (p.grad != nullptr && is_in_blocks(p.grad->dtype())) {
+            fail(Code::invalid_dtype,
+                 "optimizer: grad of '%s' is %s, codes in blocks; those are no "
+                 "gradients",
+                 name, dtype_name(p.grad->dtype()));
+        }
         check_trained(recipe, layout, p.name, *p.param);
         return;
     }

@@ -28,6 +28,7 @@ constexpr Isa kIsas[] = {Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16
 
 const std::set<std::string> kFp32 = {"blocked_fp32", "onednn_fp32"};
 const std::set<std::string> kNarrow = {"blocked_bf16", "widen_fp32", "onednn_bf16"};
+const std::set<std::string> kCoded = {"few_rows"};
 
 Names names(const ProductOrder& order, const std::set<std::string>& wanted) {
     Names result;
@@ -46,7 +47,8 @@ TEST(Ranking, HasEveryImplementationInEveryRow) {
                 const ProductOrder& order = product_order({isa, is_amd, {has_amx, has_amx}});
                 EXPECT_EQ(names(order, kFp32), (Names{"onednn_fp32", "blocked_fp32"}));
                 EXPECT_EQ(names(order, kNarrow).size(), kNarrow.size());
-                EXPECT_EQ(order.items.size(), kFp32.size() + kNarrow.size());
+                EXPECT_EQ(names(order, kCoded), Names{"few_rows"});
+                EXPECT_EQ(order.items.size(), kFp32.size() + kNarrow.size() + kCoded.size());
                 EXPECT_STRNE(order.processor, "");
             }
         }

@@ -101,6 +101,12 @@ TEST(BlockTensors, OtherCallsRefuseThem) {
         const auto desc = desc_of(type.dtype, 2, 256);
         MP_FAILS(mp_tensor_create_quantized(context, &desc, &quant, &out), MP_STATUS_INVALID_DTYPE,
                  name);
+        mp_param_desc trained = MP_PARAM_DESC_INIT;
+        trained.name = name;
+        trained.param = wide;
+        trained.grad = codes;
+        MP_FAILS(mp_optimizer_add_param(optimizer, 0, &trained, nullptr), MP_STATUS_INVALID_DTYPE,
+                 "grad", name);
         for (const uint32_t flags : {0U, static_cast<uint32_t>(MP_PARAM_FROZEN)}) {
             mp_param_desc param = MP_PARAM_DESC_INIT;
             param.name = name;

@@ -80,6 +80,29 @@ TEST(GemmCoded, BlocksAreWorthTheirNumbers) {
     }
 }
 
+// Of one block, and of more than a tile of the kernels.
+TEST(GemmCoded, RowsEndWithAnyBlock) {
+    for (const char* backend : kHostBackends) {
+        const Context context = make_context(2, backend);
+        for (const Blocks& type : block_types()) {
+            for (const int64_t k : {32, 288}) {
+                if (type.elements != 32) {
+                    continue;
+                }
+                SCOPED_TRACE(std::string(backend) + ", " + mp_dtype_name(type.dtype));
+                Product product = {MP_DTYPE_BF16};
+                product.n = 67;
+                product.k = k;
+                const Tensor codes = make_blocks(context, type, product.n, k, 3);
+                for (const int64_t m : {1, 9}) {
+                    product.m = m;
+                    compare(context, product, codes, type.dtype);
+                }
+            }
+        }
+    }
+}
+
 TEST(GemmCoded, EverySlabIsMultiplied) {
     for (const char* backend : kHostBackends) {
         const Context context = make_context(2, backend);

@@ -132,10 +132,7 @@ inline mp_tensor* fresh(World& world, mp_context* context, const mp_tensor_desc&
         void* data = nullptr;
         if (mp_tensor_get_data(made, &data) == MP_STATUS_OK && data != nullptr) {
             const std::size_t size = mp_dtype_size(desc.dtype);
-            std::size_t bytes = size;
-            for (int32_t i = 0; i < desc.ndim; ++i) {
-                bytes *= static_cast<std::size_t>(desc.shape[i]);
-            }
+            const std::size_t bytes = bytes_of(desc);
             for (std::size_t i = 0; i < bytes; ++i) { // the upper byte of each number below 2
                 static_cast<unsigned char*>(data)[i] =
                     i % size == size - 1 ? 0x3C : static_cast<unsigned char>(i * 37);
@@ -171,17 +168,18 @@ inline void create_tensor(Bytes& bytes, World& world) {
 inline void wrap_tensor(Bytes& bytes, World& world) {
     mp_context* context = world.contexts.pick(bytes);
     const auto desc = any_shape(bytes, any_dtype(bytes));
-    constexpr int64_t kMostBytes = 1 << 14;
-    int64_t size = static_cast<int64_t>(mp_dtype_size(desc.value.dtype));
-    for (int32_t i = 0; i < std::min(desc.value.ndim, MP_MAX_DIMS) && size >= 0; ++i) {
+    constexpr int64_t kMost = 1 << 14;
+    int64_t elements = 1;
+    for (int32_t i = 0; i < std::min(desc.value.ndim, MP_MAX_DIMS) && elements >= 0; ++i) {
         const int64_t dim = desc.value.shape[i];
-        size = dim < 0 || dim > kMostBytes || size * dim > kMostBytes ? -1 : size * dim;
+        elements = dim < 0 || dim > kMost || elements * dim > kMost ? -1 : elements * dim;
     }
     const std::size_t byte = bytes.next();
-    if (size < 0) {
+    if (elements < 0) {
         return; // no caller has so much memory
     }
-    world.memory.push_back(std::make_unique<unsigned char[]>(static_cast<std::size_t>(size) + 1));
+    const std::size_t size = mp_dtype_bytes(desc.value.dtype, elements);
+    world.memory.push_back(std::make_unique<unsigned char[]>(size + 1));
     unsigned char* data = world.memory.back().get() + (byte >= 240 ? 1 : 0);
     const mp_deleter_fn count = [](void* payload) { ++*static_cast<int64_t*>(payload); };
     const mp_deleter_fn deleter = byte % 2 == 0 ? nullptr : count;
@@ -240,10 +238,7 @@ inline void move_tensor(Bytes& bytes, World& world) {
     mp_tensor_desc desc = MP_TENSOR_DESC_INIT;
     std::size_t size = 4;
     if (world.tensors.is_alive(tensor) && mp_tensor_get_desc(tensor, &desc) == MP_STATUS_OK) {
-        size = mp_dtype_size(desc.dtype);
-        for (int32_t i = 0; i < desc.ndim; ++i) {
-            size *= static_cast<std::size_t>(desc.shape[i]);
-        }
+        size = bytes_of(desc);
     }
     const std::size_t byte = bytes.next();
     size += byte < 240 ? 0 : byte - 248;

@@ -187,6 +187,15 @@ struct Setting {
     std::string folder; // for checkpoints
 };
 
+// Of a tensor that there is.
+inline std::size_t bytes_of(const mp_tensor_desc& desc) {
+    int64_t count = 1;
+    for (int32_t i = 0; i < desc.ndim; ++i) {
+        count *= desc.shape[i];
+    }
+    return mp_dtype_bytes(desc.dtype, count);
+}
+
 class World {
   public:
     explicit World(const Setting& its_setting) : setting(its_setting) {
@@ -228,10 +237,7 @@ class World {
                 mp_tensor_get_desc(tensor, &desc.value) != MP_STATUS_OK) {
                 return;
             }
-            std::size_t bytes = data == nullptr ? 0 : mp_dtype_size(desc.value.dtype);
-            for (int32_t i = 0; i < desc.value.ndim; ++i) {
-                bytes *= static_cast<std::size_t>(desc.value.shape[i]);
-            }
+            const std::size_t bytes = data == nullptr ? 0 : bytes_of(desc.value);
             uint64_t word = 0;
             for (std::size_t i = 0; i < bytes; i += sizeof word) {
                 std::memcpy(&word, static_cast<unsigned char*>(data) + i,

@@ -18,7 +18,8 @@ constexpr int64_t kColumnsAtOnce = 32;
 
 bool FewRowsGemm::takes(const GemmDesc& desc, Reason& reason) noexcept {
     if (!is_in_blocks(desc.dtype_b) || !desc.trans_b || desc.trans_a) {
-        reason.set("rows of A by rows of B in blocks only");
+        reason.set("B is %s; this multiplies rows of A by rows of B in blocks",
+                   dtype_name(desc.dtype_b));
         return false;
     }
     if (desc.m > kMostDotRows || desc.m == 0 || desc.n == 0 || desc.k == 0) {

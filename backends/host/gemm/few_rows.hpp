@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A product of few rows of A by B in blocks, whose rows run along k: each row of B is decoded once, in registers and the
-// first-level cache, and multiplied by all rows of A. It reads codes and nothing else, so it is as fast as memory.
+// first-level cache, and multiplied by all rows of A: nothing but codes comes from memory.
 #pragma once
 
 #include <memory>

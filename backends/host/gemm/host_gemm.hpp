@@ -38,7 +38,7 @@ extern const GemmImplementation kBlockedFp32;
 extern const GemmImplementation kWidenFp32;
 extern const GemmImplementation kBlockedBf16;
 
-// Few rows by a weight in blocks, at the rate that memory gives its codes. Stays: no library decodes ggml's blocks.
+// Few rows by a weight in blocks, which reads nothing but its codes. Stays: no library decodes ggml's blocks.
 extern const GemmImplementation kFewRows;
 
 // oneDNN's. Without it they take nothing, and say why.

@@ -88,19 +88,19 @@ template <DType kDType> struct BlockHalves {
     float min = 0.0F;
 };
 template <> struct BlockPart<DType::q4_0> : BlockHalves<DType::q4_0> {
-    using BlockHalves::BlockHalves;
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) : BlockHalves(block, part) {}
 };
 template <> struct BlockPart<DType::q4_1> : BlockHalves<DType::q4_1> {
-    using BlockHalves::BlockHalves;
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) : BlockHalves(block, part) {}
 };
 template <> struct BlockPart<DType::q5_0> : BlockHalves<DType::q5_0> {
-    using BlockHalves::BlockHalves;
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) : BlockHalves(block, part) {}
 };
 template <> struct BlockPart<DType::q5_1> : BlockHalves<DType::q5_1> {
-    using BlockHalves::BlockHalves;
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) : BlockHalves(block, part) {}
 };
 template <> struct BlockPart<DType::mxfp4_block> : BlockHalves<DType::mxfp4_block> {
-    using BlockHalves::BlockHalves;
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) : BlockHalves(block, part) {}
 };
 
 template <> struct BlockPart<DType::q8_0> {
@@ -148,8 +148,12 @@ template <DType kDType> struct BlockOfK {
     float scale;
     float min;
 };
-template <> struct BlockPart<DType::q4_k> : BlockOfK<DType::q4_k> { using BlockOfK::BlockOfK; };
-template <> struct BlockPart<DType::q5_k> : BlockOfK<DType::q5_k> { using BlockOfK::BlockOfK; };
+template <> struct BlockPart<DType::q4_k> : BlockOfK<DType::q4_k> {
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) : BlockOfK(block, part) {}
+};
+template <> struct BlockPart<DType::q5_k> : BlockOfK<DType::q5_k> {
+    MP_HD_INLINE BlockPart(const uint8_t* block, int32_t part) : BlockOfK(block, part) {}
+};
 
 template <> struct BlockPart<DType::q6_k> {
     static constexpr int32_t kElements = 16;
