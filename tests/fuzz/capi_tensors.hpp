@@ -131,7 +131,8 @@ inline mp_tensor* fresh(World& world, mp_context* context, const mp_tensor_desc&
     if (!MP_CALL(world, local, mp_tensor_create, context, &desc, &made)) {
         void* data = nullptr;
         if (mp_tensor_get_data(made, &data) == MP_STATUS_OK && data != nullptr) {
-            const std::size_t size = mp_dtype_size(desc.dtype);
+            // Those of less than a byte and of blocks are bytes.
+            const std::size_t size = std::max<std::size_t>(mp_dtype_size(desc.dtype), 1);
             const std::size_t bytes = bytes_of(desc);
             for (std::size_t i = 0; i < bytes; ++i) { // the upper byte of each number below 2
                 static_cast<unsigned char*>(data)[i] =
