@@ -47,6 +47,7 @@
 #include "mixedprec/gemm.h"
 #include "mixedprec/linear.h"
 #include "mixedprec/model_file.h"
+#include "mixedprec/model_writer.h"
 #include "mixedprec/optimizer.h"
 #include "mixedprec/optimizer_state.h"
 #include "mixedprec/param_changes.h"

@@ -17,6 +17,7 @@
 #include "linear/linear.hpp"
 #include "mixedprec.h"
 #include "model/model_files.hpp"
+#include "model/model_writer.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/step_plan.hpp"
 #include "recipe/recipe.hpp"
@@ -191,6 +192,7 @@ struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50, tr
 struct mp_step_plan : mp::capi::Handle<mp::capi::StepPlanObject, 0x4d505350, true> {};
 struct mp_checkpoint : mp::capi::Handle<mp::capi::CheckpointObject, 0x4d50434b, true> {};
 struct mp_model_file : mp::capi::Handle<mp::capi::ModelFileObject, 0x4d504d46> {};
+struct mp_model_writer : mp::capi::Handle<mp::model::ModelWriter, 0x4d504d57, true> {};
 struct mp_comm : mp::capi::Handle<mp::capi::CommObject, 0x4d50434f> {};
 struct mp_comm_request : mp::capi::Handle<mp::capi::CommRequestObject, 0x4d504352> {};
 

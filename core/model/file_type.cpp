@@ -32,6 +32,7 @@ std::optional<int64_t> bytes_of(FileType type, int64_t count) noexcept {
     return count % of.elements != 0 ? std::nullopt : std::optional(count / of.elements * of.bytes);
 }
 DType dtype_of(FileType type) noexcept { return row(type).dtype; }
+bool is_in_safetensors(FileType type) noexcept { return row(type).in_safetensors; }
 
 std::optional<FileType> safetensors_type(std::string_view name) noexcept {
     for (std::size_t i = 0; i < std::size(kTypes); ++i) {

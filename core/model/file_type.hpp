@@ -25,6 +25,7 @@ std::optional<int64_t> bytes_of(FileType type, int64_t count) noexcept;
 // What of ours it is read as; `none` where we have no such type.
 DType dtype_of(FileType type) noexcept;
 
+bool is_in_safetensors(FileType type) noexcept;
 // Of safetensors, by its name.
 std::optional<FileType> safetensors_type(std::string_view name) noexcept;
 

@@ -206,7 +206,7 @@ std::string write_header(std::span<const NewTensor> tensors,
     int64_t offset = 0;
     for (const NewTensor& tensor : tensors) {
         if (!system::is_utf8(tensor.name)) {
-            fail(Code::invalid_argument, "checkpoint: name '%.64s' is not UTF-8",
+            fail(Code::invalid_argument, "safetensors: the name '%.64s' is not UTF-8",
                  tensor.name.c_str());
         }
         json.key(tensor.name);
@@ -226,11 +226,11 @@ std::string write_header(std::span<const NewTensor> tensors,
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const uint64_t length = text.size() - 8;
     if (length > static_cast<uint64_t>(kMaxHeaderBytes)) {
-        fail(
-            Code::invalid_argument,
-            "checkpoint: the tensors of one file need a header of %llu bytes; readers take at most "
-            "%lld",
-            static_cast<unsigned long long>(length), static_cast<long long>(kMaxHeaderBytes));
+        fail(Code::invalid_argument,
+             "safetensors: the tensors of one file need a header of %llu bytes; readers take at "
+             "most "
+             "%lld",
+             static_cast<unsigned long long>(length), static_cast<long long>(kMaxHeaderBytes));
     }
     for (int i = 0; i < 8; ++i) {
         text[static_cast<std::size_t>(i)] = static_cast<char>((length >> (8 * i)) & 0xFF);

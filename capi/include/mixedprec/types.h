@@ -63,6 +63,7 @@ typedef struct mp_step_plan mp_step_plan;
 typedef struct mp_optimizer mp_optimizer;
 typedef struct mp_checkpoint mp_checkpoint;
 typedef struct mp_model_file mp_model_file;
+typedef struct mp_model_writer mp_model_writer;
 typedef struct mp_comm mp_comm;
 typedef struct mp_comm_request mp_comm_request;
 
