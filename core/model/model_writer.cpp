@@ -199,10 +199,9 @@ void ModelWriter::lay_out(std::size_t file, const std::vector<std::size_t>& tens
     }
     files_->reserve(file, end);
     files_->write(file, 0, header.data(), header.size());
-    const int64_t last =
-        order.empty() ? end : places_[order.back()].begin + model_.tensors()[order.back()].bytes;
-    const std::array<char, kGgufAlignment> zeros{};
-    files_->write(file, last, zeros.data(), static_cast<std::size_t>(end - last));
+    if (end > static_cast<int64_t>(header.size())) { // so that padding behind the last one is there
+        files_->write(file, end - 1, "", 1);
+    }
 }
 
 void ModelWriter::begin() {

@@ -142,9 +142,6 @@ void check_places(const Header& header, int64_t data_bytes) {
     }
 }
 
-// Of an element.
-int64_t bits_of(FileType type) { return 8 * block_bytes(type) / block_elements(type); }
-
 } // namespace
 
 int64_t header_bytes(const unsigned char (&prefix)[8], int64_t file_bytes) {
@@ -186,9 +183,7 @@ Header read_safetensors(std::string_view text, int64_t file_bytes) {
 }
 
 bool writing_order(const NewTensor& a, const NewTensor& b) noexcept {
-    const int64_t wide_a = bits_of(a.type);
-    const int64_t wide_b = bits_of(b.type);
-    return wide_a != wide_b ? wide_a > wide_b : a.name < b.name;
+    return a.type != b.type ? a.type > b.type : a.name < b.name;
 }
 
 std::string write_header(std::span<const NewTensor> tensors,

@@ -32,7 +32,7 @@ struct NewTensor {
 // larger types first (see writing_order). Throws invalid_argument.
 std::string write_header(std::span<const NewTensor> tensors,
                          std::span<const std::pair<std::string, std::string>> metadata);
-// True where `a` goes before `b`: by the width of its elements, then by name.
+// True where `a` goes before `b`: by type, the widest first, then by name, as the format's own writer has them.
 bool writing_order(const NewTensor& a, const NewTensor& b) noexcept;
 
 } // namespace mp::model
