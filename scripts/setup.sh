@@ -61,15 +61,16 @@ if [ "${#missing[@]}" -gt 0 ]; then
     root apt-get install -y -qq --no-install-recommends "${missing[@]}" > /dev/null
 fi
 
-# The reader that nobody here wrote, for what a checkpoint leaves. Failing to get it is no error: its test then says
-# that it was skipped.
+# The readers that nobody here wrote, for what checkpoints and model files leave. Failing to get them is no error: their tests
+# then say that they were skipped.
 readers="$root_dir/.cache/python"
-has_reader() { PYTHONPATH="$readers" python3 -c 'import safetensors' 2> /dev/null; }
-if [ "$with_tests" = yes ] && ! has_reader; then
-    say "installing: the Python package safetensors, into .cache"
-    install_pinned safetensors --target "$readers" ||
-        note "no Python package safetensors: one test of checkpoints will be skipped"
-fi
+for reader in safetensors numpy gguf; do
+    if [ "$with_tests" = yes ] && ! PYTHONPATH="$readers" python3 -c "import $reader" 2> /dev/null; then
+        say "installing: the Python package $reader, into .cache"
+        install_pinned "$reader" --target "$readers" ||
+            note "no Python package $reader: tests that ask other readers will be skipped"
+    fi
+done
 
 # They read the machine code of CUDA's kernels; NVIDIA's packages for Debian of the toolkit may lack them. A folder for each:
 # pip replaces what two packages share.

@@ -11,6 +11,7 @@
 #include "fixture_file.hpp"
 #include "model/gguf_parts.hpp"
 #include "model/gguf_text.hpp"
+#include "numerics/block_quantize.hpp"
 #include "numerics/block_types.hpp"
 #include "status/status.hpp"
 
@@ -171,5 +172,36 @@ TEST(Gguf, PartsAreKnownByTheirNames) {
           "m-00002-of-0000x.gguf", "m_00002-of-00003.gguf", "-+0002-of-00003.gguf",
           "m-00000-of-00003.gguf", "m-00004-of-00003.gguf", ""}) {
         EXPECT_FALSE(gguf_part(name).has_value()) << name;
+    }
+}
+
+TEST(Gguf, NumbersBecomeTheBlocksOfItsOwnPackage) {
+    const mp_test::FixtureFile fixture("gguf");
+    const mp_test::FixtureArray& numbers = fixture.array("stored/numbers");
+    const std::pair<DType, const char*> types[] = {
+        {DType::fp16, "F16"}, {DType::bf16, "BF16"}, {DType::q8_0, "Q8_0"}, {DType::q4_0, "Q4_0"}};
+    for (const auto& [dtype, name] : types) {
+        const std::vector<unsigned char>& wanted =
+            fixture.array(std::string("stored/") + name).bytes;
+        std::vector<unsigned char> got(wanted.size(), 0xAA);
+        ASSERT_EQ(bytes_of(dtype, numbers.count()), static_cast<int64_t>(wanted.size()));
+        EXPECT_EQ(numerics::unstorable(dtype, floats_of(numbers), numbers.count()), -1);
+        numerics::store_floats(dtype, floats_of(numbers), numbers.count(), got.data());
+        EXPECT_EQ(got, wanted) << name;
+    }
+}
+
+TEST(Gguf, ABlockHoldsNoNumberThatItsScaleCannot) {
+    for (const DType dtype : {DType::q8_0, DType::q4_0}) {
+        const float codes = dtype == DType::q8_0 ? 127.0F : 8.0F;
+        std::vector<float> values(96, 1.0F);
+        values[70] = -65504.0F * codes; // the largest scale
+        EXPECT_EQ(numerics::unstorable(dtype, values.data(), 96), -1);
+        values[70] = 65520.0F * codes;
+        EXPECT_EQ(numerics::unstorable(dtype, values.data(), 96), 64);
+        for (const float none : {INFINITY, -INFINITY, NAN}) {
+            values[33] = none;
+            EXPECT_EQ(numerics::unstorable(dtype, values.data(), 96), 32);
+        }
     }
 }

@@ -8,10 +8,14 @@ import pathlib
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "fixtures"))
 try:
     import gguf
     import numpy as np
     import safetensors
+
+    from make_gguf import hard_numbers
 except ImportError as missing:
     print(f"LEFT OUT: {missing} (pip install numpy gguf safetensors, of the versions in tests/fixtures/requirements.txt)")
     sys.exit(77)
@@ -60,22 +64,6 @@ class Writer:
     def close(self):
         self.finish()
         Writer.library.mp_model_writer_destroy(self.handle)
-
-
-def hard_numbers(random, rows, columns):
-    """Of all magnitudes that a scale in fp16 has, with ties, zeros and blocks of one sign."""
-    values = random.standard_normal((rows, columns)).astype(np.float32)
-    blocks = values.reshape(-1, 32)
-    blocks *= np.exp2(random.integers(-30, 16, (len(blocks), 1))).astype(np.float32)
-    blocks[0], blocks[1] = 0, -0.0
-    blocks[2] = np.round(blocks[2] * 4) / 4
-    blocks[3] = np.arange(32) - 15.5       # ties of Q8_0 and Q4_0
-    blocks[4] = np.abs(blocks[4])
-    blocks[5] = 127 * np.arange(32) / 64   # halves, exactly
-    blocks[6] = 1e-38 * random.standard_normal(32)
-    blocks[7] = 1e-42 * random.standard_normal(32)  # 1 / scale is none
-    blocks[8, 3], blocks[8, 7] = 5, -5     # the first of two counts
-    return values
 
 
 def check_gguf(folder, random):
