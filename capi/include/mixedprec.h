@@ -67,5 +67,6 @@
 #include "mixedprec/types.h"
 #include "mixedprec/version.h"
 #include "mixedprec/watch.h"
+#include "mixedprec/write_params.h"
 
 #endif /* MIXEDPREC_H */

@@ -54,9 +54,9 @@ int64_t checked_bytes(const char* name, FileType type, std::span<const int64_t> 
 
 // Both or, where there is no memory, neither.
 template <class Item>
-void append(std::unordered_set<std::string>& names, std::vector<Item>& items,
+void append(std::unordered_map<std::string, std::size_t>& names, std::vector<Item>& items,
             const std::string& name, Item&& item) {
-    const auto added = names.insert(name).first;
+    const auto added = names.emplace(name, items.size()).first;
     try {
         items.push_back(std::forward<Item>(item));
     } catch (...) {
@@ -131,6 +131,11 @@ std::size_t NewModel::add(std::string_view name, DType dtype, std::span<const in
     append(names_, tensors_, tensor.name, std::move(tensor));
     bytes_ += padded;
     return tensors_.size() - 1;
+}
+
+std::size_t NewModel::find(std::string_view name) const {
+    const auto found = names_.find(std::string(name));
+    return found == names_.end() ? tensors_.size() : found->second;
 }
 
 bool NewModel::is_reserved(std::string_view key) noexcept {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 #include <vector>
 
 #include "model/header.hpp"
@@ -42,6 +42,8 @@ class NewModel {
         return keys_.contains(std::string(key));
     }
 
+    // tensors().size() where there is none.
+    [[nodiscard]] std::size_t find(std::string_view name) const;
     [[nodiscard]] const std::vector<NewTensor>& tensors() const noexcept { return tensors_; }
     [[nodiscard]] const std::vector<NewValue>& values() const noexcept { return values_; }
 
@@ -52,9 +54,9 @@ class NewModel {
     FileFormat format_;
     std::vector<NewTensor> tensors_;
     std::vector<NewValue> values_;
-    int64_t bytes_ = 0; // of all tensors, padded
-    std::unordered_set<std::string> names_;
-    std::unordered_set<std::string> keys_;
+    int64_t bytes_ = 0;                                  // of all tensors, padded
+    std::unordered_map<std::string, std::size_t> names_; // places of tensors, and of values
+    std::unordered_map<std::string, std::size_t> keys_;
 };
 
 } // namespace mp::model

@@ -4,50 +4,23 @@
 #include <algorithm>
 #include <cmath>
 
-#include "numerics/codec.hpp"
-#include "numerics/remainder.hpp"
+#include "optim/exact_weight.hpp"
 #include "optim/host_values.hpp"
 #include "quant/quantize.hpp"
 
 namespace mp::optim {
 namespace {
 
-std::vector<float> joined_weight(Stream& stream, const TensorRef& param,
-                                 const TensorRef& remainder) {
-    const Bytes upper = download(stream, param);
-    const Bytes lower = download(stream, remainder);
-    std::vector<float> values(static_cast<std::size_t>(param.count));
-    for (int64_t i = 0; i < param.count; ++i) {
-        values[static_cast<std::size_t>(i)] =
-            numerics::join_master(numerics::detail::load_element<uint16_t>(upper.data(), i),
-                                  numerics::detail::load_element<int16_t>(lower.data(), i));
-    }
-    return values;
-}
-
-// Kahan's sum, which is what the weight stands for.
-std::vector<float> compensated_weight(Stream& stream, const TensorRef& param,
-                                      const StoredState& compensation) {
-    std::vector<float> values = download_floats(stream, param);
-    const std::vector<float> lost = read_stored(stream, compensation);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] += lost[i];
-    }
-    return values;
-}
-
 void read_weight(Stream& stream, const ParamStates& states, const ArrayRef& param,
                  const TensorRef& destination) {
     const Tensor* master = states.master().get();
-    if (master != nullptr && states.has_remainder()) {
-        upload_floats(stream, destination, joined_weight(stream, param.elements(), master->ref()));
-    } else if (master != nullptr) {
-        quant::convert(stream, slice_of(*master), plain_array(destination));
-    } else if (states.has_compensation()) {
-        upload_floats(stream, destination,
-                      compensated_weight(stream, param.elements(), states.find("compensation")));
+    if (states.has_remainder() || (master == nullptr && states.has_compensation())) {
+        std::vector<float> values(static_cast<std::size_t>(param.count()));
+        read_exact_weight(stream, states, param, 0, values);
+        upload_floats(stream, destination, values);
     } else {
-        quant::convert(stream, param, plain_array(destination));
+        quant::convert(stream, master != nullptr ? slice_of(*master) : param,
+                       plain_array(destination));
     }
 }
 
