@@ -18,8 +18,8 @@ struct ParamsToFile {
     model::ModelWriter* writer = nullptr; // of one rank; null on all others
 };
 
-// Collective where ranks share the optimizer, after shard(). `own`: what of this rank's arguments is wrong already. Throws on every
-// rank where one fails. Waits.
+// Collective where ranks share the optimizer, after shard(). `own`: what of this rank's arguments is wrong already. Throws on
+// every rank where one fails. Waits.
 void write_params(optim::Optimizer& optimizer, Stream& stream, const ParamsToFile& what,
                   const Status& own);
 

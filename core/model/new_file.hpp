@@ -24,8 +24,8 @@ class NewFiles {
     // Reserves space, so that a full disk shows early.
     void reserve(std::size_t file, int64_t bytes);
     void write(std::size_t file, int64_t offset, const void* data, std::size_t bytes);
-    // Once. Where it throws, no file has its final name, unless the file system does not take one back: then it is a whole file, and
-    // the first one has its own.
+    // Once. Where it throws, no file has its final name, unless the file system does not take one back: then it is a whole file,
+    // and the first one has its own.
     void commit();
 
   private:

@@ -9,8 +9,8 @@
 
 namespace mp::optim {
 
-// From `first` on of the elements that are here. Exact: the master weight, the parameter and its remainder, or the sum of parameter
-// and compensation, where there is one. Waits.
+// From `first` on of the elements that are here. Exact: the master weight, the parameter and its remainder, or the sum of
+// parameter and compensation, where there is one. Waits.
 void read_exact_weight(Stream& stream, const ParamStates& states, const ArrayRef& param,
                        int64_t first, std::span<float> values);
 void read_param(Stream& stream, const Parameters& parameters, int32_t index, bool is_exact,

@@ -23,6 +23,7 @@ NONE = {
     "mp_checkpoint_add_data": "mp_checkpoint_load writes there", "mp_checkpoint_verify": "the payload is handed on",
     "mp_comm_get_nccl_unique_id": "bytes of the host, made by NCCL",
     "mp_dlpack_export": READS,
+    "mp_model_writer_write_tensor": "writes files alone", "mp_optimizer_write_params": "writes files alone",
     "mp_event_record": "writes nothing", "mp_queue_wait_event": "writes nothing",
     "mp_linear_create": READS, "mp_linear_set_weight_codes": READS,
     "mp_linear_set_monitor": "the payload is handed on",

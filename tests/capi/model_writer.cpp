@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of models written through the C functions: read again, wrong calls in words, and tensors of every kind. What other readers
-// find is tests/model/outside_readers.py.
+// Files of models written through the C functions: read again, wrong calls in words, and tensors of every kind. What other
+// readers find is tests/model/outside_readers.py.
 #include "coded.hpp"
 #include "fixture_file.hpp"
 #include "training.hpp"

@@ -20,7 +20,8 @@ except ImportError as missing:
     print(f"LEFT OUT: {missing} (pip install numpy gguf safetensors, of the versions in tests/fixtures/requirements.txt)")
     sys.exit(77)
 
-DTYPES = {"F32": 1, "F16": 2, "BF16": 3, "F8_E4M3": 4, "I8": 7, "I32": 9, "U8": 11, "Q4_0": 13, "Q4_1": 14, "Q8_0": 17, "Q6_K": 20}
+DTYPES = {"F32": 1, "F16": 2, "BF16": 3, "F8_E4M3": 4, "I8": 7, "I32": 9, "U8": 11, "Q4_0": 13, "Q4_1": 14, "Q8_0": 17,
+          "Q6_K": 20}
 
 
 class Desc(ctypes.Structure):

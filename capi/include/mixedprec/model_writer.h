@@ -30,9 +30,9 @@ MP_BEGIN_DECLS
 typedef struct mp_model_writer_desc {
     uint32_t struct_size; /* sizeof(mp_model_writer_desc) */
     int32_t format;       /* MP_MODEL_* */
-    /* Of safetensors, 0: one file. Else tensors of more bytes are split, in the order in which they are added: "model.safetensors"
-     * becomes "model-00001-of-00003.safetensors" and so on, with "model.safetensors.index.json", as hubs have them. A tensor
-     * that has more alone gets a file alone. All files stay open until the end. */
+    /* Of safetensors, 0: one file. Else tensors of more bytes are split, in the order in which they are added:
+     * "model.safetensors" becomes "model-00001-of-00003.safetensors" and so on, with "model.safetensors.index.json", as hubs
+     * have them. A tensor that has more alone gets a file alone. All files stay open until the end. */
     int64_t max_file_bytes;
 } mp_model_writer_desc;
 
@@ -79,8 +79,8 @@ MP_API mp_status mp_model_writer_add_tensor(mp_model_writer* writer, const char*
  * @param[in] writer  before its first write
  * @param[in] key     UTF-8, of at most 65535 bytes, not set before
  * @param[in] text    UTF-8
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a key that is set already,
- *          one of the writer's own, or what the format does not have); MP_STATUS_BAD_STATE once something is written;
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a key that is set
+ *          already, one of the writer's own, or what the format does not have); MP_STATUS_BAD_STATE once something is written;
  *          MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.2 */
@@ -186,7 +186,8 @@ MP_API mp_status mp_model_writer_write(mp_model_writer* writer, int64_t index, i
                                        const void* data, size_t bytes);
 
 /** Writes elements of a tensor that are given as numbers. fp16 and bf16 are the nearest ones, ties to even; a number beyond the
- * largest fp16 becomes an infinity. Codes of Q8_0 and Q4_0 are those of gguf-py 0.19.0 (gguf.quants.quantize), bit for bit. Blocks.
+ * largest fp16 becomes an infinity. Codes of Q8_0 and Q4_0 have the bits of gguf-py 0.19.0 (gguf.quants.quantize).
+ * Blocks.
  * @param[in] writer  the writer
  * @param[in] index   of a tensor in fp32, fp16, bf16, Q8_0 or Q4_0
  * @param[in] first   the first element; of blocks a multiple of 32
@@ -200,7 +201,8 @@ MP_API mp_status mp_model_writer_write_floats(mp_model_writer* writer, int64_t i
                                               const float* values, int64_t count);
 
 /** Writes a whole tensor: bytes as they are where the file's tensor has its type and it has no scales; else its numbers, as
- * mp_model_writer_write_floats writes them, 2^18 at a time. Where one of those cannot be written those before it have been. Blocks.
+ * mp_model_writer_write_floats writes them, 2^18 at a time. Where one of those cannot be written those before it have been.
+ * Blocks.
  * @param[in] writer  the writer
  * @param[in] queue   NULL: the default queue of the tensor's device
  * @param[in] index   of a tensor of the same shape
@@ -211,12 +213,12 @@ MP_API mp_status mp_model_writer_write_floats(mp_model_writer* writer, int64_t i
 MP_API mp_status mp_model_writer_write_tensor(mp_model_writer* writer, mp_queue* queue,
                                               int64_t index, const mp_tensor* tensor);
 
-/** Ends the files: all of them are on the disk and have their names. Of several the index comes first, so that who opens the model
- * too early misses a file that it names. After it the writer can only be destroyed. Blocks.
+/** Ends the files: all of them are on the disk and have their names. Of several the index comes first: who opens the model too
+ * early misses a file that it names. After it the writer can only be destroyed. Blocks.
  * @param[in] writer  all of whose tensors are written
- * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE where bytes of a tensor are missing,
- *          which may be written then, and once it is finished or has failed; MP_STATUS_INVALID_ARGUMENT where something has one of
- *          the names meanwhile; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE where bytes of a tensor are
+ *          missing, which may be written then, and once it is finished or has failed; MP_STATUS_INVALID_ARGUMENT where
+ *          something has one of the names meanwhile; MP_STATUS_IO_ERROR; MP_STATUS_OUT_OF_MEMORY
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_model_writer_finish(mp_model_writer* writer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The numbers of an optimizer's parameters into a model's files: the other way of mp_optimizer_load_params. From any stage and any
- * number of ranks: one rank writes, and the others send it what they have, 2^18 elements at a time, so no rank holds more of a
- * model than it does anyway. */
+ * The numbers of an optimizer's parameters into a model's files: the other way of mp_optimizer_load_params. From any stage and
+ * any number of ranks: one rank writes, and the others send it what they have, 2^18 elements at a time. So no rank holds more
+ * of a model than it does anyway. */
 #ifndef MIXEDPREC_WRITE_PARAMS_H
 #define MIXEDPREC_WRITE_PARAMS_H
 
@@ -23,8 +23,8 @@ MP_BEGIN_DECLS
  * @param[in] optimizer  the optimizer
  * @param[in] queue      NULL: the default queue
  * @param[in] writer     of the one rank that writes; NULL on all others
- * @param[in] prefix     what the tensors' names begin with before a parameter's name, "model." say; NULL: nothing. Of the rank that
- *                       writes
+ * @param[in] prefix     what the tensors' names begin with before a parameter's name, "model." say; NULL: nothing. It is that
+ *                       of the rank that writes
  * @param[in] indices    the parameters' numbers; NULL: all parameters
  * @param[in] count      how many; without indices 0
  * @param[in] flags      MP_WRITE_PARAMS_*
