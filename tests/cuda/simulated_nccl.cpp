@@ -6,30 +6,8 @@
 #include <deque>
 #include <random>
 
-#include "simulated/nccl_order.hpp"
-
 namespace mp::test {
 namespace {
-
-// ---- the judge of orders --------------------------------------------------------------------------
-
-TEST(SimulatedNcclOrders, OneThatDiffersIsSeen) {
-    simulated::NcclOrders orders;
-    for (const int64_t communicator : {1, 2, 1}) {
-        orders.add(0, communicator);
-    }
-    for (const int64_t communicator : {1, 3, 2, 1}) { // one more, which the other has not
-        orders.add(1, communicator);
-    }
-    EXPECT_EQ(orders.differences(), 0);
-    for (const int64_t communicator : {2, 1}) {
-        orders.add(0, communicator);
-    }
-    for (const int64_t communicator : {1, 2}) {
-        orders.add(1, communicator);
-    }
-    EXPECT_EQ(orders.differences(), 2) << "once for each of the two devices";
-}
 
 // ---- collectives at random ----------------------------------------------------------------------
 

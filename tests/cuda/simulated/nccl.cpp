@@ -193,7 +193,7 @@ NcclResult add_part(comm::NcclComm handle, void* stream, const NcclPart& part) {
 
 // Into the stream that it was called for, in the thread that goes on with the call.
 void launch(Communicator& comm, const std::vector<NcclPart>& parts) {
-    nccl_here().orders.add(comm.device, comm.ranks->number());
+    nccl_here().orders.add(comm.device, comm.ranks->number(), comm.rank, parts);
     ++comm.running;
     const bool is_enqueued = enqueue(comm.stream, [&comm, parts] {
         comm.ranks->run(comm.rank, parts, comm.is_given_up);
@@ -229,7 +229,7 @@ using mp::comm::NcclComm;
 extern "C" {
 
 int64_t mp_simulated_nccl_mistakes() {
-    return nccl_here().faults + NcclRanks::mismatches() + nccl_here().orders.differences();
+    return nccl_here().faults + NcclRanks::mismatches() + nccl_here().orders.stuck();
 }
 
 // NOLINTBEGIN(readability-identifier-naming): NCCL's names
