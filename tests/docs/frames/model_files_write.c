@@ -5,7 +5,6 @@
 int main(void) {
     remove("tiny.gguf");
     /* snippet: write */
-    MP_TRY(status);
     mp_model_file* model = NULL;
     MP_TRY(mp_model_file_open("tiny.gguf", 0, &model));
     MP_TRY(mp_model_file_read_floats(model, 0, 0, values, 64));
