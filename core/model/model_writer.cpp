@@ -181,6 +181,7 @@ void ModelWriter::lay_out(std::size_t file, const std::vector<std::size_t>& tens
         });
     }
     std::vector<NewTensor> ordered;
+    ordered.reserve(order.size());
     for (const std::size_t i : order) {
         ordered.push_back(model_.tensors()[i]);
     }
