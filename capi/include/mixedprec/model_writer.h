@@ -23,9 +23,9 @@
 MP_BEGIN_DECLS
 
 /* mp_model_writer_desc.format */
-#define MP_MODEL_DEFAULT 0 /* by the name's end: .safetensors, .gguf */
+#define MP_MODEL_DEFAULT 0     /* by the name's end: .safetensors, .gguf */
 #define MP_MODEL_SAFETENSORS 1 /* one file, or several with an index */
-#define MP_MODEL_GGUF 2 /* one file, version 3 */
+#define MP_MODEL_GGUF 2        /* one file, version 3 */
 
 typedef struct mp_model_writer_desc {
     uint32_t struct_size; /* sizeof(mp_model_writer_desc) */
