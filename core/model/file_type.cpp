@@ -11,11 +11,12 @@ struct TypeRow {
     int64_t elements;
     int64_t bytes;
     DType dtype;
+    int32_t ggml;
     bool in_safetensors;
 };
 constexpr TypeRow kTypes[] = {
 #define X(name, elements, bytes, dtype, ggml, in_safetensors)                                      \
-    {#name, elements, bytes, DType::dtype, in_safetensors},
+    {#name, elements, bytes, DType::dtype, ggml, in_safetensors},
 #include "model/file_types.def"
 #undef X
 };
@@ -37,6 +38,17 @@ bool is_in_safetensors(FileType type) noexcept { return row(type).in_safetensors
 std::optional<FileType> safetensors_type(std::string_view name) noexcept {
     for (std::size_t i = 0; i < std::size(kTypes); ++i) {
         if (kTypes[i].in_safetensors && name == kTypes[i].name) {
+            return static_cast<FileType>(i);
+        }
+    }
+    return std::nullopt;
+}
+
+int32_t gguf_number(FileType type) noexcept { return row(type).ggml; }
+
+std::optional<FileType> gguf_type(uint32_t number) noexcept {
+    for (std::size_t i = 0; i < std::size(kTypes); ++i) {
+        if (kTypes[i].ggml >= 0 && static_cast<uint32_t>(kTypes[i].ggml) == number) {
             return static_cast<FileType>(i);
         }
     }

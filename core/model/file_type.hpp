@@ -28,6 +28,10 @@ DType dtype_of(FileType type) noexcept;
 bool is_in_safetensors(FileType type) noexcept;
 // Of safetensors, by its name.
 std::optional<FileType> safetensors_type(std::string_view name) noexcept;
+// In GGUF; -1 where it has none.
+int32_t gguf_number(FileType type) noexcept;
+// Of GGUF, by its number.
+std::optional<FileType> gguf_type(uint32_t number) noexcept;
 
 // The type under which ours is written; packed types as bytes.
 FileType file_type(DType dtype) noexcept;

@@ -19,45 +19,9 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr int32_t kMaxDims = 4; // GGML_MAX_DIMS
-constexpr int64_t kDefaultAlignment = 32;
 // Bytes of the shortest ones: an empty name, and what must follow.
 constexpr std::size_t kLeastValue = 8 + 4 + 1;
 constexpr std::size_t kLeastTensor = 8 + 4 + 4 + 8;
-
-// Types of values, by their numbers in the file.
-struct ValueRow {
-    ValueType type;
-    uint8_t width;
-};
-constexpr ValueRow kValues[] = {{ValueType::unsigned_integer, 1},
-                                {ValueType::integer, 1},
-                                {ValueType::unsigned_integer, 2},
-                                {ValueType::integer, 2},
-                                {ValueType::unsigned_integer, 4},
-                                {ValueType::integer, 4},
-                                {ValueType::floating, 4},
-                                {ValueType::boolean, 1},
-                                {ValueType::text, 0},
-                                {ValueType::text, 0}, // 9: a list
-                                {ValueType::unsigned_integer, 8},
-                                {ValueType::integer, 8},
-                                {ValueType::floating, 8}};
-constexpr uint32_t kList = 9;
-
-std::optional<FileType> type_of(uint32_t ggml) {
-    constexpr int32_t kNumbers[] = {
-#define X(name, elements, bytes, dtype, ggml, in_safetensors) ggml,
-#include "model/file_types.def"
-#undef X
-    };
-    for (std::size_t i = 0; i < std::size(kNumbers); ++i) {
-        if (kNumbers[i] >= 0 && static_cast<uint32_t>(kNumbers[i]) == ggml) {
-            return static_cast<FileType>(i);
-        }
-    }
-    return std::nullopt;
-}
 
 struct TextEnds {}; // the header goes on behind the text
 
@@ -156,29 +120,29 @@ class Reader {
         }
     }
 
-    const ValueRow& value_row(uint32_t type, std::string_view key) const {
-        if (type >= std::size(kValues)) {
+    const GgufValue& value_row(uint32_t type, std::string_view key) const {
+        if (type >= std::size(kGgufValues)) {
             refuse("key '%.*s' has the unknown type %u", printed(key), key.data(), type);
         }
-        return kValues[type];
+        return kGgufValues[type];
     }
 
     void read_value() {
         FileValue value;
         value.key = name();
         auto type = number<uint32_t>();
-        if (type == kList) {
+        if (type == kGgufList) {
             value.is_list = true;
             type = number<uint32_t>();
             const auto count = number<uint64_t>();
-            if (type == kList) {
+            if (type == kGgufList) {
                 refuse("key '%.*s' has lists in a list", printed(value.key), value.key.data());
             }
             const std::size_t width = value_row(type, value.key).width;
             check_count(count, width == 0 ? 8 : width, "items of a list");
             value.count = static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
         }
-        const ValueRow& row = value_row(type, value.key);
+        const GgufValue& row = value_row(type, value.key);
         value.type = row.type;
         value.width = row.width;
         read_items(value);
@@ -218,11 +182,11 @@ class Reader {
         FileTensor tensor;
         tensor.name = name();
         const auto ndim = number<uint32_t>();
-        if (ndim > kMaxDims) {
+        if (ndim > kMaxGgufDims) {
             refuse("tensor '%.*s' has %u dimensions; there are at most %d", printed(tensor.name),
-                   tensor.name.data(), ndim, kMaxDims);
+                   tensor.name.data(), ndim, kMaxGgufDims);
         }
-        std::array<int64_t, kMaxDims> sizes{};
+        std::array<int64_t, kMaxGgufDims> sizes{};
         for (uint32_t i = 0; i < ndim; ++i) {
             sizes[i] = number<int64_t>();
             if (sizes[i] < 0) {
@@ -233,7 +197,7 @@ class Reader {
             parts_.add_size(tensor, sizes[i]);
         }
         const auto type = number<uint32_t>();
-        const auto known = type_of(type);
+        const auto known = gguf_type(type);
         if (!known.has_value()) {
             refuse("tensor '%.*s' has the unknown type %u", printed(tensor.name),
                    tensor.name.data(), type);
@@ -276,7 +240,7 @@ class Reader {
     HeaderParts parts_;
     int64_t file_bytes_;
     std::size_t at_ = 0;
-    int64_t alignment_ = kDefaultAlignment;
+    int64_t alignment_ = kGgufAlignment;
 };
 
 void check_places(const Header& header, int64_t file_bytes) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/gguf_writer.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "dtype/divide.hpp"
 #include "model/gguf.hpp"
@@ -13,7 +15,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr uint32_t kVersion = 3;
-constexpr uint32_t kList = 9;
 
 class Out {
   public:
@@ -33,36 +34,24 @@ class Out {
     std::string text_;
 };
 
-// By its number in the file.
-uint32_t value_type(const NewValue& value) {
-    const auto of_width = [&](uint32_t one, uint32_t two, uint32_t four, uint32_t eight) {
-        return value.width == 1 ? one : value.width == 2 ? two : value.width == 4 ? four : eight;
-    };
-    switch (value.type) {
-    case ValueType::unsigned_integer:
-        return of_width(0, 2, 4, 10);
-    case ValueType::integer:
-        return of_width(1, 3, 5, 11);
-    case ValueType::floating:
-        return value.width == 4 ? 6 : 12;
-    case ValueType::boolean:
-        return 7;
-    case ValueType::text:
-        break;
-    }
-    return 8;
+uint32_t value_number(const NewValue& value) {
+    const auto* const row =
+        std::find_if(std::begin(kGgufValues), std::end(kGgufValues), [&](const GgufValue& r) {
+            return r.type == value.type && r.width == value.width;
+        });
+    return static_cast<uint32_t>(row - std::begin(kGgufValues));
 }
 
 void write_value(Out& out, const NewValue& value) {
     const bool is_text = value.type == ValueType::text;
     out.text(value.key);
     if (value.is_list) {
-        out.number(kList);
-        out.number(value_type(value));
+        out.number(kGgufList);
+        out.number(value_number(value));
         out.number(
             static_cast<uint64_t>(is_text ? value.texts.size() : value.data.size() / value.width));
     } else {
-        out.number(value_type(value));
+        out.number(value_number(value));
     }
     out.bytes(value.data);
     for (const std::string& text : value.texts) {
@@ -71,15 +60,6 @@ void write_value(Out& out, const NewValue& value) {
 }
 
 } // namespace
-
-int32_t gguf_number(FileType type) noexcept {
-    constexpr int32_t kNumbers[] = {
-#define X(name, elements, bytes, dtype, ggml, in_safetensors) ggml,
-#include "model/file_types.def"
-#undef X
-    };
-    return kNumbers[static_cast<std::size_t>(type)];
-}
 
 std::string write_gguf_header(std::span<const NewTensor> tensors,
                               std::span<const NewValue> values) {

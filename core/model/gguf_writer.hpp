@@ -10,12 +10,6 @@
 
 namespace mp::model {
 
-inline constexpr int32_t kMaxGgufDims = 4;
-inline constexpr int64_t kGgufAlignment = 32;
-
-// Of a type in the file; -1 where it has none.
-int32_t gguf_number(FileType type) noexcept;
-
 // The first bytes of a file with these, padded. The first tensor follows, each other one at the next multiple of the alignment,
 // and the file ends at one. Throws invalid_argument for a header that no reader takes.
 std::string write_gguf_header(std::span<const NewTensor> tensors, std::span<const NewValue> values);

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "dtype/divide.hpp"
+#include "model/gguf.hpp"
 #include "model/gguf_writer.hpp"
 #include "model/model_files.hpp"
 #include "numerics/block_quantize.hpp"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "dtype/divide.hpp"
-#include "model/gguf_writer.hpp"
+#include "model/gguf.hpp"
 #include "status/status.hpp"
 #include "system/json_writer.hpp"
 #include "system/name.hpp"
