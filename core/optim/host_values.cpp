@@ -5,6 +5,7 @@
 
 #include "numerics/block_state.hpp"
 #include "numerics/codec.hpp"
+#include "quant/read_floats.hpp"
 
 namespace mp::optim {
 namespace {
@@ -75,11 +76,8 @@ void upload(Stream& stream, void* data, const Bytes& host) {
 }
 
 std::vector<float> download_floats(Stream& stream, const TensorRef& ref) {
-    const Bytes bytes = download(stream, ref);
     std::vector<float> values(static_cast<std::size_t>(ref.count));
-    for (int64_t i = 0; i < ref.count; ++i) {
-        values[static_cast<std::size_t>(i)] = numerics::load_as_float(ref.dtype, bytes.data(), i);
-    }
+    quant::read_floats(stream, plain_array(ref), 0, values);
     return values;
 }
 
