@@ -72,6 +72,12 @@ void check_bits(const char* key, int32_t bits) {
              static_cast<int>(bits));
     }
 }
+void check_fits(const char* key, int32_t bits, uint64_t number) {
+    if (number > std::numeric_limits<uint64_t>::max() >> (64 - bits)) {
+        fail(Code::invalid_argument, "'%.200s' is %" PRIu64 ", which does not fit %d bits", key,
+             number, static_cast<int>(bits));
+    }
+}
 void check_fits(const char* key, int32_t bits, int64_t number) {
     const int64_t most = std::numeric_limits<int64_t>::max() >> (64 - bits);
     if (number > most || number < -most - 1) {
@@ -85,6 +91,19 @@ template <class Fill> mp_status set_value(mp_model_writer* writer, const Fill& f
     return boundary([&] {
         ModelWriter& object = *object_of(writer, "writer");
         object.set(fill());
+    });
+}
+
+// int64_t or uint64_t.
+template <class Number>
+mp_status set_number(mp_model_writer* writer, const char* key, ValueType type, int32_t bits,
+                     Number number) {
+    return set_value(writer, [&] {
+        NewValue value = value_of(key, type);
+        check_bits(key, bits);
+        check_fits(key, bits, number);
+        append(value, bits, &number);
+        return value;
     });
 }
 
@@ -133,27 +152,12 @@ mp_status mp_model_writer_set_boolean(mp_model_writer* writer, const char* key, 
 
 mp_status mp_model_writer_set_integer(mp_model_writer* writer, const char* key, int32_t bits,
                                       int64_t number) {
-    return set_value(writer, [&] {
-        NewValue value = value_of(key, ValueType::integer);
-        check_bits(key, bits);
-        check_fits(key, bits, number);
-        append(value, bits, &number);
-        return value;
-    });
+    return set_number(writer, key, ValueType::integer, bits, number);
 }
 
 mp_status mp_model_writer_set_unsigned(mp_model_writer* writer, const char* key, int32_t bits,
                                        uint64_t number) {
-    return set_value(writer, [&] {
-        NewValue value = value_of(key, ValueType::unsigned_integer);
-        check_bits(key, bits);
-        if (number > UINT64_MAX >> (64 - bits)) {
-            fail(Code::invalid_argument, "'%.200s' is %" PRIu64 ", which does not fit %d bits", key,
-                 number, static_cast<int>(bits));
-        }
-        append(value, bits, &number);
-        return value;
-    });
+    return set_number(writer, key, ValueType::unsigned_integer, bits, number);
 }
 
 mp_status mp_model_writer_set_float(mp_model_writer* writer, const char* key, float number) {
