@@ -29,6 +29,7 @@
 #include "mixedprec/handle.hpp"
 #include "mixedprec/linear.hpp"
 #include "mixedprec/model_file.hpp"
+#include "mixedprec/model_writer.hpp"
 #include "mixedprec/optimizer.hpp"
 #include "mixedprec/options.hpp"
 #include "mixedprec/recipe.hpp"

@@ -5,6 +5,7 @@
 #include "comm.hpp"
 #include "linear.hpp"
 #include "model_file.hpp"
+#include "model_writer.hpp"
 
 namespace mixedprec {
 inline namespace MIXEDPREC_RESULTS {
@@ -192,6 +193,19 @@ class Optimizer : public Handle<mp_optimizer, mp_optimizer_destroy> {
         return call(mp_optimizer_load_params, queue, model, prefix.c_str(),
                     indices.size() == 0 ? &none : indices.data(),
                     detail::count_of<std::int32_t>(indices));
+    }
+    /** Of all parameters; the writer is that of one rank, nullptr on the others. Exact: MP_WRITE_PARAMS_EXACT. */
+    result<void> write_params(ModelWriterRef writer, const std::string& prefix = {},
+                              std::uint32_t flags = 0, QueueRef queue = {}) {
+        return call(mp_optimizer_write_params, queue, writer, prefix.c_str(), nullptr, 0, flags);
+    }
+    result<void> write_params(ModelWriterRef writer, const std::string& prefix,
+                              span<const std::int32_t> indices, std::uint32_t flags = 0,
+                              QueueRef queue = {}) {
+        const std::int32_t none = 0; // NULL would be all parameters
+        return call(mp_optimizer_write_params, queue, writer, prefix.c_str(),
+                    indices.size() == 0 ? &none : indices.data(),
+                    detail::count_of<std::int32_t>(indices), flags);
     }
     /** fill(index, first, values) writes values, a span<float>, and returns an mp_status. `root` as in C. */
     template <class Fill>

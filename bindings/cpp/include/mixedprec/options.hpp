@@ -19,6 +19,7 @@ MIXEDPREC_DEFAULTS(CastOptions, mp_cast_desc, MP_CAST_DESC_INIT);
 MIXEDPREC_DEFAULTS(CheckpointInfo, mp_checkpoint_info, MP_CHECKPOINT_INFO_INIT);
 MIXEDPREC_DEFAULTS(FileTensor, mp_file_tensor, MP_FILE_TENSOR_INIT);
 MIXEDPREC_DEFAULTS(FileValue, mp_file_value, MP_FILE_VALUE_INIT);
+MIXEDPREC_DEFAULTS(ModelWriterOptions, mp_model_writer_desc, MP_MODEL_WRITER_DESC_INIT);
 MIXEDPREC_DEFAULTS(CommOptions, mp_comm_desc, MP_COMM_DESC_INIT);
 MIXEDPREC_DEFAULTS(CommExchange, mp_comm_exchange, MP_COMM_EXCHANGE_INIT);
 MIXEDPREC_DEFAULTS(CommTraffic, mp_comm_traffic, MP_COMM_TRAFFIC_INIT);
