@@ -5,27 +5,21 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 from typing import Any, Callable, Iterable, Mapping, TYPE_CHECKING
 
 from . import capi
-from ._library import Object, call, choice, choices
+from ._library import call, choice, choices, flags
 from ._memory import int32_array
+from ._model_writer import ModelFile
 from ._sharding import SharedOptimizer
 from ._transport import as_status
 
 if TYPE_CHECKING:
     from ._context import Queue
     from ._memory import Path
+    from ._model_writer import ModelWriter
 
 _KINDS = choices("MP_INIT_")
-
-
-class _ModelFile(Object):
-    _noun = "model_file"
-
-    def __init__(self, path):
-        super().__init__("mp_model_file_open", os.fsencode(path), 0)
 
 
 class FilledOptimizer(SharedOptimizer):
@@ -62,10 +56,27 @@ class FilledOptimizer(SharedOptimizer):
         parameters. Each rank reads what it has."""
         with self._or_decline("mp_optimizer_load_params", queue, None, "", None, 0):
             indices = int32_array(() if params is None else (self._index(param) for param in params))
-            model = _ModelFile(path)
+            model = ModelFile(path)
         with model:
             some = None if params is None else indices
             call("mp_optimizer_load_params", self, queue, model, prefix, some, len(indices))
+
+    def write_params(
+        self,
+        writer: ModelWriter | None,
+        prefix: str = "",
+        params: Iterable[int | str] | None = None,
+        exact: bool = False,
+        queue: Queue | None = None,
+    ) -> None:
+        """Parameters into tensors of the writer, by the parameters' names after `prefix`; None: all parameters. On ranks
+        one has the writer, and the others None. Weights as the model computes with them or, with `exact`, the values
+        behind them: of the master, the remainder or the compensation."""
+        with self._or_decline("mp_optimizer_write_params", queue, None, "", None, 1, 0):
+            indices = int32_array(() if params is None else (self._index(param) for param in params))
+        some = None if params is None else indices
+        bits = flags(exact=(exact, capi.MP_WRITE_PARAMS_EXACT))
+        call("mp_optimizer_write_params", self, queue, writer, prefix, some, len(indices), bits)
 
     def fill_params(
         self,

@@ -50,6 +50,7 @@ _HANDLES = {
         "mp_comm",
         "mp_comm_request",
         "mp_model_file",
+        "mp_model_writer",
     )
 }
 
