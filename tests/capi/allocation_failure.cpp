@@ -163,6 +163,32 @@ mp_status create_all(const std::string& recipe_text, int32_t dtype) {
     return create_checkpoint(context, optimizer);
 }
 
+// Of the parameters, by their exact values, beside keys.
+mp_status write_model(const Training& training, const std::string& path, int64_t max_file_bytes) {
+    mp_model_writer_desc desc = MP_MODEL_WRITER_DESC_INIT;
+    desc.max_file_bytes = max_file_bytes;
+    mp_model_writer* writer = nullptr;
+    mp_status status = mp_model_writer_create(path.c_str(), &desc, &writer);
+    for (std::size_t i = 0; i < std::size(kSizes) && status == MP_STATUS_OK; ++i) {
+        const std::string name = "layer." + std::to_string(kSizes[i]);
+        int64_t index = 0;
+        status =
+            mp_model_writer_add_tensor(writer, name.c_str(), MP_DTYPE_FP32, 1, &kSizes[i], &index);
+    }
+    if (status == MP_STATUS_OK) {
+        status = mp_model_writer_set_text(writer, "general.architecture", "none of those that are");
+    }
+    if (status == MP_STATUS_OK) {
+        status = mp_optimizer_write_params(training.optimizer, nullptr, writer, nullptr, nullptr, 0,
+                                           MP_WRITE_PARAMS_EXACT);
+    }
+    if (status == MP_STATUS_OK) {
+        status = mp_model_writer_finish(writer);
+    }
+    mp_model_writer_destroy(writer);
+    return status;
+}
+
 } // namespace
 
 TEST(AllocationFailure, OfCreating) {
@@ -292,6 +318,30 @@ TEST(AllocationFailure, OfALoad) {
                 EXPECT_TRUE(succeeded(mp_checkpoint_load(target.checkpoint, folder.c_str(),
                                                          MP_LOAD_CONVERT, nullptr)));
                 EXPECT_EQ(target.everything(), expected);
+            }
+            return failed;
+        });
+    }
+}
+
+TEST(AllocationFailure, OfAModelFile) {
+    Training training = make_training("bf16_pure_kahan");
+    training.step();
+    for (const auto& [name, most] : {std::pair<const char*, int64_t>{"m.gguf", 0},
+                                     {"m.safetensors", 0},
+                                     {"m.safetensors", 600}}) {
+        each_allocation(most == 0 ? name : "several files", [&](int64_t k, bool for_ever) {
+            const Folder folder("allocation");
+            fs::create_directories(folder.path);
+            const std::string path = (folder.path / name).string();
+            mp_status status = MP_STATUS_OK;
+            const bool failed = fails_at(k, for_ever, [&] {
+                status = write_model(training, path, most);
+                return status;
+            });
+            EXPECT_EQ(fs::is_empty(folder.path), status != MP_STATUS_OK);
+            if (status != MP_STATUS_OK) {
+                EXPECT_TRUE(succeeded(write_model(training, path, most)));
             }
             return failed;
         });
