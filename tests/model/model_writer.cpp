@@ -141,6 +141,32 @@ TEST(ModelWriter, NothingHasAFinalNameWhereACallFails) {
     }
 }
 
+// Whatever of what was not synced a crash has kept, and also half of a write.
+TEST(ModelWriter, ACrashLeavesAWholeModelOrNone) {
+    for (const Case& c : kCases) {
+        SimulatedFiles first;
+        ASSERT_TRUE(first.make_directory("/d").ok());
+        SimulatedFiles files(first.nodes());
+        write_all(files, c);
+        for (std::size_t length = 0; length <= files.journal().size(); ++length) {
+            const std::vector<std::size_t> pending = pending_ops(files.journal(), length);
+            const std::size_t some = std::min<std::size_t>(pending.size(), 10); // the first ones
+            for (uint64_t kept = 0; kept < uint64_t{1} << some; ++kept) {
+                for (const bool torn : {false, true}) {
+                    SimulatedFiles left(crash_state(first.nodes(), files.journal(), length, pending,
+                                                    kept | ~uint64_t{0} << some, torn));
+                    expect_whole_or_refused(left);
+                }
+            }
+            ASSERT_FALSE(HasFailure()) << "after " << length << " operations";
+        }
+        SimulatedFiles end(crash_state(first.nodes(), files.journal(), files.journal().size(),
+                                       pending_ops(files.journal(), files.journal().size()), 0,
+                                       false));
+        expect_written(end, c);
+    }
+}
+
 TEST(ModelWriter, AFailureIsFinal) {
     SimulatedFiles files;
     ASSERT_TRUE(files.make_directory("/d").ok());
