@@ -327,21 +327,23 @@ TEST(AllocationFailure, OfALoad) {
 TEST(AllocationFailure, OfAModelFile) {
     Training training = make_training("bf16_pure_kahan");
     training.step();
-    for (const auto& [name, most] : {std::pair<const char*, int64_t>{"m.gguf", 0},
-                                     {"m.safetensors", 0},
-                                     {"m.safetensors", 600}}) {
-        each_allocation(most == 0 ? name : "several files", [&](int64_t k, bool for_ever) {
+    struct Case {
+        const char* name;
+        int64_t most;
+    };
+    for (const Case& c : {Case{"m.gguf", 0}, {"m.safetensors", 0}, {"m.safetensors", 600}}) {
+        each_allocation(c.most == 0 ? c.name : "several files", [&](int64_t k, bool for_ever) {
             const Folder folder("allocation");
             fs::create_directories(folder.path);
-            const std::string path = (folder.path / name).string();
+            const std::string path = (folder.path / c.name).string();
             mp_status status = MP_STATUS_OK;
             const bool failed = fails_at(k, for_ever, [&] {
-                status = write_model(training, path, most);
+                status = write_model(training, path, c.most);
                 return status;
             });
             EXPECT_EQ(fs::is_empty(folder.path), status != MP_STATUS_OK);
             if (status != MP_STATUS_OK) {
-                EXPECT_TRUE(succeeded(write_model(training, path, most)));
+                EXPECT_TRUE(succeeded(write_model(training, path, c.most)));
             }
             return failed;
         });
