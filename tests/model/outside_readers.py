@@ -29,7 +29,7 @@ class Desc(ctypes.Structure):
 
 
 class Writer:
-    library = None
+    lib = None
 
     def __init__(self, path, most=0):
         self.handle, self.tensors = ctypes.c_void_p(), {}
@@ -39,7 +39,7 @@ class Writer:
         return lambda *words: self.call(verb, self.handle, *words)
 
     def call(self, verb, *words):
-        library = Writer.library
+        library = Writer.lib
         if getattr(library, f"mp_model_writer_{verb}")(*words) != 0:
             library.mp_last_error_message.restype = ctypes.c_char_p
             raise RuntimeError(library.mp_last_error_message().decode())
@@ -64,7 +64,7 @@ class Writer:
 
     def close(self):
         self.finish()
-        Writer.library.mp_model_writer_destroy(self.handle)
+        Writer.lib.mp_model_writer_destroy(self.handle)
 
 
 def check_gguf(folder, random):
@@ -174,7 +174,7 @@ def check_safetensors(folder, random):
 
 
 def main():
-    Writer.library = ctypes.CDLL(sys.argv[1])
+    Writer.lib = ctypes.CDLL(sys.argv[1])
     random = np.random.default_rng(41)
     with tempfile.TemporaryDirectory() as temporary, np.errstate(all="ignore"):
         check_gguf(pathlib.Path(temporary), random)
