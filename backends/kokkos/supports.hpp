@@ -41,7 +41,8 @@ inline bool suits_kernels(const AmaxDesc& op, Reason& reason) noexcept {
     return is_aligned(op.source, reason);
 }
 inline bool suits_kernels(const ColumnSumDesc& op, Reason& reason) noexcept {
-    return is_aligned(op.source, reason) && is_aligned(op.destination, reason);
+    return is_aligned(op.source, reason) && is_aligned(op.destination, reason) &&
+           is_aligned(op.times, reason) && is_aligned(op.divisor, DType::fp32, reason);
 }
 // The buffers come only with each run, so their alignment is checked there.
 inline bool suits_kernels(const GemmDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }

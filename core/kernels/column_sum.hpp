@@ -4,11 +4,42 @@
 
 #include "kernels/array.hpp"
 #include "kernels/exec.hpp"
+#include "numerics/magnitude.hpp"
 
 namespace mp::kernels {
 
+// The sum of some rows of a column, one after another: of what is in them,
+struct SumOfElements {
+    static KOKKOS_FORCEINLINE_FUNCTION float of_rows(const ColumnSumDesc& op, int64_t row,
+                                                     int64_t end, int64_t column) {
+        float sum = 0.0F;
+        visit_array(op.source, [&](const auto& source) {
+            for (; row < end; ++row) {
+                sum += source(row * op.columns + column);
+            }
+        });
+        return sum;
+    }
+};
+// or of products.
+struct SumOfProducts {
+    static KOKKOS_FORCEINLINE_FUNCTION float of_rows(const ColumnSumDesc& op, int64_t row,
+                                                     int64_t end, int64_t column) {
+        float sum = 0.0F;
+        visit_wide(op.source, [&](const auto& source) {
+            visit_wide(op.times, [&](const auto& times) {
+                for (int64_t i = row; i < end; ++i) {
+                    const int64_t at = i * op.columns + column;
+                    sum += source(at) * times(at);
+                }
+            });
+        });
+        return sum;
+    }
+};
+
 // A team sums kColumns columns: kBlocks blocks of rows at a time, each in order, which are then added in order.
-template <class Exec> struct ColumnSumTeams {
+template <class Exec, class Sum = SumOfElements> struct ColumnSumTeams {
     static constexpr int kColumns = 32;
     static constexpr int kBlocks = 8;
     static constexpr int kThreads = kColumns * kBlocks;
@@ -19,16 +50,13 @@ template <class Exec> struct ColumnSumTeams {
     KOKKOS_INLINE_FUNCTION float sum_block(int64_t first_row, int64_t column) const {
         const int64_t end =
             first_row + kColumnSumBlock < op.rows ? first_row + kColumnSumBlock : op.rows;
-        float sum = 0.0F;
-        visit_array(op.source, [&](const auto& source) {
-            for (int64_t row = first_row; row < end; ++row) {
-                sum += source(row * op.columns + column);
-            }
-        });
-        return sum;
+        return Sum::of_rows(op, first_row, end, column);
     }
 
     KOKKOS_INLINE_FUNCTION void store(int64_t column, float total) const {
+        if (op.divisor != nullptr) {
+            total = numerics::quotient_or_zero(total, op.divisor[column]);
+        }
         if (op.accumulate) {
             total += load_element(op.destination, column);
         }
@@ -63,10 +91,16 @@ template <class Exec> struct ColumnSumTeams {
     }
 };
 
-template <class Exec> void column_sum(const Exec& exec, const ColumnSumDesc& op) {
-    using Teams = ColumnSumTeams<Exec>;
+template <class Teams, class Exec> void column_sum_by(const Exec& exec, const ColumnSumDesc& op) {
     for_each_team(exec, "mp::column_sum", divide_up(op.columns, Teams::kColumns), Teams::kThreads,
                   Teams::kScratch, Teams{op});
+}
+template <class Exec> void column_sum(const Exec& exec, const ColumnSumDesc& op) {
+    if (op.times.dtype == DType::none) {
+        column_sum_by<ColumnSumTeams<Exec>>(exec, op);
+    } else {
+        column_sum_by<ColumnSumTeams<Exec, SumOfProducts>>(exec, op);
+    }
 }
 
 } // namespace mp::kernels

@@ -3,6 +3,7 @@
 // inside, and the compiler vectorizes them where convert_vector.hpp has nothing better.
 #pragma once
 
+#include "array/tensor_ref.hpp"
 #include "host/kernels/base.hpp"
 #include "host/kernels/bf16_pair.hpp"
 #include "host/kernels/convert_vector.hpp"
@@ -98,6 +99,17 @@ MP_ISA_FUNCTION inline void widen_tile(DType dtype, const void* source, FloatInM
                                        int n) {
     visit_floating(dtype,
                    [&](auto type) MP_INLINED { widen_tile_as<type.value>(source, values, n); });
+}
+
+// n elements from `first` on as fp32: where they are, or in `tile`.
+MP_ISA_INLINE const FloatInMemory* as_floats(const TensorRef& array, int64_t first, float* tile,
+                                             int n) {
+    const void* source = element_address(static_cast<const void*>(array.data), array.dtype, first);
+    if (array.dtype == DType::fp32) {
+        return static_cast<const FloatInMemory*>(source);
+    }
+    widen_tile(array.dtype, source, tile, n);
+    return tile;
 }
 
 // n elements to fp32, times a factor.

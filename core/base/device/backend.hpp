@@ -16,7 +16,7 @@
 
 namespace mp {
 
-inline constexpr uint32_t kInterfaceVersion = 18;
+inline constexpr uint32_t kInterfaceVersion = 19;
 
 // Host memory, by the caller's hooks or the C library; never null.
 struct MemoryTable {

@@ -50,9 +50,10 @@ struct AmaxDesc : OpDesc {
     const uint32_t* skip = nullptr; // device memory: where it is not 0, *result stays; null: never
 };
 
-// destination[j] (+)= sum over i of source[i, j]. Order, the same on every device: rows are summed one after
-// another, from +0 on, in fp32 inside blocks of kColumnSumBlock rows, block sums are added one after another in fp32, and
-// the destination's old value (if accumulating) comes last.
+// destination[j] (+)= (sum over i of source[i, j] * times[i, j]) / divisor[j]. Order, the same on every device: rows are summed
+// one after another, from +0 on, in fp32 inside blocks of kColumnSumBlock rows, each product rounded to fp32 before it is added;
+// block sums are added one after another in fp32; then comes the division, whose result is +0 where the divisor is 0; and the
+// destination's old value (if accumulating) comes last.
 inline constexpr int64_t kColumnSumBlock = 64;
 struct ColumnSumDesc : OpDesc {
     TensorRef source;      // rows x columns, row-major
@@ -60,6 +61,8 @@ struct ColumnSumDesc : OpDesc {
     int64_t rows = 0;
     int64_t columns = 0;
     bool accumulate = false;
+    TensorRef times;                // fp32, fp16 or bf16, as the source then is; dtype none: 1
+    const float* divisor = nullptr; // by column; null: 1
 };
 
 // One array of codes and what it is made of.

@@ -20,6 +20,13 @@ inline bool are_floating(const char* what, DType from, DType to, Reason& reason)
     }
     return true;
 }
+inline bool are_wide(const char* what, DType from, DType to, Reason& reason) noexcept {
+    if (!is_high_precision(from) || !is_high_precision(to)) {
+        reason.set("%s fp32, fp16 and bf16, not %s and %s", what, dtype_name(from), dtype_name(to));
+        return false;
+    }
+    return true;
+}
 
 } // namespace detail
 
@@ -34,7 +41,9 @@ inline bool has_meaning(const AmaxDesc& op, Reason& reason) noexcept {
 inline bool has_meaning(const ContentHashDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
 
 inline bool has_meaning(const ColumnSumDesc& op, Reason& reason) noexcept {
-    return detail::are_floating("sums are of", op.source.dtype, op.destination.dtype, reason);
+    return detail::are_floating("sums are of", op.source.dtype, op.destination.dtype, reason) &&
+           (op.times.dtype == DType::none ||
+            detail::are_wide("products are summed of", op.source.dtype, op.times.dtype, reason));
 }
 
 inline bool has_meaning(const GemmDesc& op, Reason& reason) noexcept {
