@@ -16,6 +16,7 @@
 #include "kernels/column_sum.hpp"
 #include "kernels/content_hash.hpp"
 #include "kernels/dequantize.hpp"
+#include "kernels/dropout.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/grad_stats.hpp"
 #include "kernels/optimizer_prepare.hpp"
@@ -34,6 +35,9 @@ template <class Exec> void launch(const Exec& exec, const CastDesc& op) { kernel
 template <class Exec> void launch(const Exec& exec, const AmaxDesc& op) { kernels::amax(exec, op); }
 template <class Exec> void launch(const Exec& exec, const ColumnSumDesc& op) {
     kernels::column_sum(exec, op);
+}
+template <class Exec> void launch(const Exec& exec, const DropoutDesc& op) {
+    kernels::dropout(exec, op);
 }
 template <class Exec> void launch(const Exec& exec, const GradStatsDesc& op) {
     kernels::grad_stats(exec, op);

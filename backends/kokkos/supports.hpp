@@ -44,6 +44,9 @@ inline bool suits_kernels(const ColumnSumDesc& op, Reason& reason) noexcept {
     return is_aligned(op.source, reason) && is_aligned(op.destination, reason) &&
            is_aligned(op.times, reason) && is_aligned(op.divisor, DType::fp32, reason);
 }
+inline bool suits_kernels(const DropoutDesc& op, Reason& reason) noexcept {
+    return is_aligned(op.source, reason) && is_aligned(op.destination, reason);
+}
 // The buffers come only with each run, so their alignment is checked there.
 inline bool suits_kernels(const GemmDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
 inline bool suits_kernels(const GradStatsDesc& op, Reason& reason) noexcept {

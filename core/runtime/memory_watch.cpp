@@ -191,6 +191,8 @@ void note_writes(const OpDesc& op, bool by_graph) noexcept {
         return writes.values(static_cast<const ContentHashDesc&>(op).result, 1);
     case OpKind::column_sum:
         return writes.array(static_cast<const ColumnSumDesc&>(op).destination);
+    case OpKind::dropout:
+        return writes.array(static_cast<const DropoutDesc&>(op).destination);
     case OpKind::gemm: // planned: GemmPlan notes what a run writes
         return;
     case OpKind::grad_stats:

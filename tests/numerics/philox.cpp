@@ -129,7 +129,7 @@ TEST(SrStream, EveryPartOfTheAddressMatters) {
             add(0, 0, 0, Purpose::param, one);
         }
     }
-    for (uint32_t purpose = 1; purpose <= 6; ++purpose) {
+    for (uint32_t purpose = 1; purpose <= 9; ++purpose) {
         add(0, 0, 0, static_cast<Purpose>(purpose), 0);
     }
     EXPECT_EQ(static_cast<int>(blocks.size()), asked);
@@ -143,6 +143,9 @@ TEST(SrStream, PurposeNumbersAreFrozen) {
     EXPECT_EQ(static_cast<uint32_t>(Purpose::comm), 4u);
     EXPECT_EQ(static_cast<uint32_t>(Purpose::init), 5u);
     EXPECT_EQ(static_cast<uint32_t>(Purpose::cast), 6u);
+    EXPECT_EQ(static_cast<uint32_t>(Purpose::state2), 7u);
+    EXPECT_EQ(static_cast<uint32_t>(Purpose::state3), 8u);
+    EXPECT_EQ(static_cast<uint32_t>(Purpose::dropout), 9u);
 }
 
 } // namespace

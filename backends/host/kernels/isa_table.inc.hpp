@@ -7,6 +7,7 @@
 #include "host/kernels/cast.hpp"
 #include "host/kernels/column_sum.hpp"
 #include "host/kernels/dequantize.hpp"
+#include "host/kernels/dropout.hpp"
 #include "host/kernels/gemm.hpp"
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/memory.hpp"
@@ -24,6 +25,7 @@ void run_measure_update(const UpdateJob& job, UpdateScaling& maxima) noexcept {
     measure_chunk(job, maxima);
 }
 void run_cast(const CastJob& job) noexcept { cast_chunk(job); }
+void run_dropout(const DropoutJob& job) noexcept { dropout_chunk(job); }
 uint32_t run_amax(const TensorRef& source, int64_t start, int64_t count) noexcept {
     return amax_chunk(source, start, count);
 }
@@ -57,6 +59,7 @@ constinit const IsaTable kTable = {MP_ISA_NAME,
                                    run_update,
                                    run_measure_update,
                                    run_cast,
+                                   run_dropout,
                                    run_amax,
                                    run_stats,
                                    run_column_sum,

@@ -51,6 +51,14 @@ struct CastJob {
     bool stream;
 };
 
+// Elements start ... start + count - 1. Else as CastJob.
+struct DropoutJob {
+    const DropoutDesc* op;
+    int64_t start;
+    int64_t count;
+    bool stream;
+};
+
 // Columns first_column ... first_column + columns - 1, at most kColumnStrip, and all rows.
 struct ColumnSumJob {
     const ColumnSumDesc* op;
@@ -121,6 +129,7 @@ struct IsaTable {
     // values, and writes nothing else.
     void (*measure_update)(const UpdateJob& job, UpdateScaling& maxima) noexcept;
     void (*cast)(const CastJob& job) noexcept;
+    void (*dropout)(const DropoutJob& job) noexcept;
     // The largest bit pattern of |x| among `count` elements from `start` on.
     uint32_t (*amax)(const TensorRef& source, int64_t start, int64_t count) noexcept;
     // Sum of squares of one chunk, in the order of GradStatsDesc. A null scale_inv: no scale.

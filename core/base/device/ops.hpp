@@ -6,6 +6,8 @@
 #include <cstdint>
 
 #include "array/sink.hpp"
+#include "device/adapter_ops.hpp"
+#include "device/op_desc.hpp"
 #include "dtype/format_id.hpp"
 #include "numerics/delayed_scaling.hpp"
 #include "numerics/loss_scale.hpp"
@@ -16,22 +18,6 @@
 #include "numerics/scale_rules.hpp"
 
 namespace mp {
-
-enum class OpKind : int32_t {
-#define X(name, desc, candidate) name,
-#include "device/op_kinds.def"
-#undef X
-};
-#define X(name, desc, candidate) +1
-inline constexpr int32_t kOpKindCount = 0
-#include "device/op_kinds.def"
-    ;
-#undef X
-
-struct OpDesc {
-    OpKind kind;
-    bool operator==(const OpDesc&) const = default;
-};
 
 // destination[i] = round(source[i]); fp32, fp16, bf16, fp8 in and out.
 struct CastDesc : OpDesc {

@@ -46,6 +46,18 @@ inline bool has_meaning(const ColumnSumDesc& op, Reason& reason) noexcept {
             detail::are_wide("products are summed of", op.source.dtype, op.times.dtype, reason));
 }
 
+inline bool has_meaning(const DropoutDesc& op, Reason& reason) noexcept {
+    if (op.drop_below >= numerics::kDropoutUnit || op.first_element < 0 ||
+        op.source.count != op.destination.count) {
+        reason.set("%u of %u of %lld elements are dropped into %lld, from element %lld on",
+                   op.drop_below, numerics::kDropoutUnit, static_cast<long long>(op.source.count),
+                   static_cast<long long>(op.destination.count),
+                   static_cast<long long>(op.first_element));
+        return false;
+    }
+    return detail::are_wide("dropout is between", op.source.dtype, op.destination.dtype, reason);
+}
+
 inline bool has_meaning(const GemmDesc& op, Reason& reason) noexcept {
     if (has_coded_b(op)) {
         reason.set("B is %s, and this decodes none", dtype_name(op.dtype_b));

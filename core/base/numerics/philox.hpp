@@ -55,6 +55,7 @@ enum class Purpose : uint32_t {
     cast = 6,
     state2 = 7,
     state3 = 8,
+    dropout = 9,
 };
 
 // Of a rule's k-th state.
