@@ -22,6 +22,8 @@
 #include "kernels/optimizer_prepare.hpp"
 #include "kernels/optimizer_update.hpp"
 #include "kernels/quantize.hpp"
+#include "kernels/row_norm.hpp"
+#include "kernels/scale_columns.hpp"
 #include "kernels/scaler_update.hpp"
 #include "kernels/sum_parts.hpp"
 #include "kokkos/supports.hpp"
@@ -38,6 +40,12 @@ template <class Exec> void launch(const Exec& exec, const ColumnSumDesc& op) {
 }
 template <class Exec> void launch(const Exec& exec, const DropoutDesc& op) {
     kernels::dropout(exec, op);
+}
+template <class Exec> void launch(const Exec& exec, const RowNormDesc& op) {
+    kernels::row_norm(exec, op);
+}
+template <class Exec> void launch(const Exec& exec, const ScaleColumnsDesc& op) {
+    kernels::scale_columns(exec, op);
 }
 template <class Exec> void launch(const Exec& exec, const GradStatsDesc& op) {
     kernels::grad_stats(exec, op);

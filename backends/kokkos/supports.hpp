@@ -47,6 +47,14 @@ inline bool suits_kernels(const ColumnSumDesc& op, Reason& reason) noexcept {
 inline bool suits_kernels(const DropoutDesc& op, Reason& reason) noexcept {
     return is_aligned(op.source, reason) && is_aligned(op.destination, reason);
 }
+inline bool suits_kernels(const RowNormDesc& op, Reason& reason) noexcept {
+    return is_aligned(op.source, DType::fp32, reason) && is_aligned(op.result, DType::fp32, reason);
+}
+inline bool suits_kernels(const ScaleColumnsDesc& op, Reason& reason) noexcept {
+    return is_aligned(op.source, reason) && is_aligned(op.destination, reason) &&
+           is_aligned(op.magnitude, reason) && is_aligned(op.norm, DType::fp32, reason) &&
+           is_aligned(op.bias, reason);
+}
 // The buffers come only with each run, so their alignment is checked there.
 inline bool suits_kernels(const GemmDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
 inline bool suits_kernels(const GradStatsDesc& op, Reason& reason) noexcept {

@@ -165,6 +165,7 @@ struct Writes {
         values(op.group_steps, op.group_count);
         values(op.scalars, op.group_count);
     }
+    void of(const RowNormDesc& op) const noexcept { values(op.result, op.rows); }
     void of(const SumPartsDesc& op) const noexcept {
         array(op.destination);
         values(op.block_amax, 1); // no array of a caller's
@@ -193,6 +194,10 @@ void note_writes(const OpDesc& op, bool by_graph) noexcept {
         return writes.array(static_cast<const ColumnSumDesc&>(op).destination);
     case OpKind::dropout:
         return writes.array(static_cast<const DropoutDesc&>(op).destination);
+    case OpKind::row_norm:
+        return writes.of(static_cast<const RowNormDesc&>(op));
+    case OpKind::scale_columns:
+        return writes.array(static_cast<const ScaleColumnsDesc&>(op).destination);
     case OpKind::gemm: // planned: GemmPlan notes what a run writes
         return;
     case OpKind::grad_stats:

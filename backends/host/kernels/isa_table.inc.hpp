@@ -12,6 +12,8 @@
 #include "host/kernels/jobs.hpp"
 #include "host/kernels/memory.hpp"
 #include "host/kernels/quantize.hpp"
+#include "host/kernels/row_norm.hpp"
+#include "host/kernels/scale_columns.hpp"
 #include "host/kernels/stats.hpp"
 #include "host/kernels/sum_parts.hpp"
 #include "host/kernels/update.hpp"
@@ -41,6 +43,13 @@ void run_column_sum_finish(const ColumnSumDesc& op, const float* sums, int64_t b
                            bool store) noexcept {
     column_sum_finish(op, sums, blocks, total, store);
 }
+void run_row_norm(const RowNormDesc& op, int64_t first_row, int64_t rows) noexcept {
+    row_norms(op, first_row, rows);
+}
+void run_column_factors(const ScaleColumnsDesc& op, float* factors, float* biases) noexcept {
+    column_factors(op, factors, biases);
+}
+void run_scale_columns(const ScaleColumnsJob& job) noexcept { scale_rows(job); }
 void run_gemm(const GemmJob& job) noexcept { gemm_tile(job); }
 void run_quantize(const QuantizeJob& job, numerics::QuantStats& stats) noexcept {
     quantize_block_rows(job, stats);
@@ -65,6 +74,9 @@ constinit const IsaTable kTable = {MP_ISA_NAME,
                                    run_column_sum,
                                    run_column_sum_block,
                                    run_column_sum_finish,
+                                   run_row_norm,
+                                   run_column_factors,
+                                   run_scale_columns,
                                    run_gemm,
                                    run_quantize,
                                    run_dequantize,

@@ -66,6 +66,16 @@ struct ColumnSumJob {
     int64_t columns;
 };
 
+// Rows first_row ... first_row + rows - 1, with what column_factors() has made of the magnitudes.
+struct ScaleColumnsJob {
+    const ScaleColumnsDesc* op;
+    const float* factors;
+    const float* biases; // null: there are none
+    int64_t first_row;
+    int64_t rows;
+    bool stream; // the destination will not be read soon: write around the caches
+};
+
 // Rows first_row ... and columns first_column ... of the product of one batch member.
 struct GemmJob {
     const GemmDesc* op;
@@ -140,6 +150,10 @@ struct IsaTable {
     void (*column_sum_block)(const ColumnSumDesc& op, int64_t first_row, float* sums) noexcept;
     void (*column_sum_finish)(const ColumnSumDesc& op, const float* sums, int64_t blocks,
                               float* total, bool store) noexcept;
+    void (*row_norm)(const RowNormDesc& op, int64_t first_row, int64_t rows) noexcept;
+    // By column, in fp32. No biases are written where there are none.
+    void (*column_factors)(const ScaleColumnsDesc& op, float* factors, float* biases) noexcept;
+    void (*scale_columns)(const ScaleColumnsJob& job) noexcept;
     void (*gemm)(const GemmJob& job) noexcept;
     // Adds to the statistics.
     void (*quantize)(const QuantizeJob& job, numerics::QuantStats& stats) noexcept;

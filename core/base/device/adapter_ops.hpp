@@ -8,6 +8,7 @@
 #include "array/tensor_ref.hpp"
 #include "device/op_desc.hpp"
 #include "numerics/dropout.hpp"
+#include "numerics/magnitude.hpp"
 #include "numerics/philox.hpp"
 
 namespace mp {
@@ -30,6 +31,29 @@ struct DropoutDesc : OpDesc {
     [[nodiscard]] MP_HD_INLINE constexpr numerics::SrKey key() const {
         return numerics::make_sr_key(seed, uid, step);
     }
+};
+
+// result[i] = sqrt(sum over j of source[i, j]^2), in fp32. Order, the same on every device: lane l of numerics::kNormLanes adds
+// the squares of elements l, l + kNormLanes, ... of the row one after another, from +0 on, each by one fused multiply-add; lanes
+// are added as a balanced binary tree, neighbours first; the root is IEEE's.
+struct RowNormDesc : OpDesc {
+    const float* source = nullptr; // rows x columns, row-major
+    float* result = nullptr;       // rows
+    int64_t rows = 0;
+    int64_t columns = 0;
+};
+
+// destination[i, j] = round(fl32(fl32(source[i, j] * g) + bias[j])), with g = fl32(magnitude[j] / norm[j]), which is +0 where
+// the norm is 0; rounded to nearest even. All but the norm are fp32, fp16 or bf16. Source and destination may be the same memory
+// of one type.
+struct ScaleColumnsDesc : OpDesc {
+    TensorRef source; // rows x columns, row-major, as the destination
+    TensorRef destination;
+    int64_t rows = 0;
+    int64_t columns = 0;
+    TensorRef magnitude;         // columns
+    const float* norm = nullptr; // columns
+    TensorRef bias;              // columns; dtype none: nothing is added
 };
 
 } // namespace mp

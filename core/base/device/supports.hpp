@@ -58,6 +58,14 @@ inline bool has_meaning(const DropoutDesc& op, Reason& reason) noexcept {
     return detail::are_wide("dropout is between", op.source.dtype, op.destination.dtype, reason);
 }
 
+inline bool has_meaning(const RowNormDesc& /*op*/, Reason& /*reason*/) noexcept { return true; }
+
+inline bool has_meaning(const ScaleColumnsDesc& op, Reason& reason) noexcept {
+    const DType bias = op.bias.dtype != DType::none ? op.bias.dtype : op.magnitude.dtype;
+    return detail::are_wide("scaled columns are", op.source.dtype, op.destination.dtype, reason) &&
+           detail::are_wide("magnitudes and a bias are", op.magnitude.dtype, bias, reason);
+}
+
 inline bool has_meaning(const GemmDesc& op, Reason& reason) noexcept {
     if (has_coded_b(op)) {
         reason.set("B is %s, and this decodes none", dtype_name(op.dtype_b));

@@ -2,11 +2,18 @@
 // The arithmetic of magnitudes and norms (DoRA), in fp32.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "numerics/bits.hpp"
 
 namespace mp::numerics {
+
+// A sum of squares has so many partial sums: RowNormDesc.
+inline constexpr int kNormLanes = 32;
+
+// sum + x^2, rounded once.
+MP_HD_INLINE float plus_square(float sum, float x) { return fmaf(x, x, sum); }
 
 // x / y, rounded once; +0 where y is 0 of either sign: what has no norm has no direction. By masks, so that loops become
 // vectors.
