@@ -11,7 +11,8 @@ namespace mp::kernels {
 // elements, neighbours by neighbouring threads.
 template <class Exec> struct DropoutTeams {
     static constexpr int kThreads = 256;
-    static constexpr int kEach = 8; // elements of a block of random bits
+    static constexpr unsigned kTeams = 4; // or its registers would leave room for two
+    static constexpr int kEach = 8;       // elements of a block of random bits
     static constexpr int kPiece = kThreads * kEach;
     static constexpr std::size_t kScratch = kThreads * sizeof(numerics::Philox4x32);
 
