@@ -101,7 +101,7 @@ mp_status mp_optimizer_load_params(mp_optimizer* optimizer, mp_queue* queue, mp_
         });
         optim::set_first_values(object, stream_of(queue, *object.context()), named, [&] {
             check(own);
-            return std::make_unique<checkpoint::FileValues>(files->files, object.parameters(),
+            return std::make_unique<checkpoint::FileValues>(*files->source, object.parameters(),
                                                             named, prefix != nullptr ? prefix : "");
         });
     });

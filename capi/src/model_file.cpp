@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // model_file.h
 #include "boundary.hpp"
+#include "model/model_files.hpp"
 #include "objects.hpp"
 #include "runtime/memory_watch.hpp"
 #include "versioned_struct.hpp"
@@ -11,12 +12,12 @@ using namespace mp::model;
 
 namespace mp::capi {
 
-ModelFileObject::ModelFileObject(const char* path, bool follows_links)
-    : files(system::posix_files(), path, follows_links) {
-    for (const ModelFiles::Tensor& tensor : files.tensors()) {
-        names.emplace_back(tensor.entry->name);
+ModelFileObject::ModelFileObject(std::shared_ptr<const TensorSource> tensors)
+    : source(std::move(tensors)) {
+    for (std::size_t i = 0; i < source->count(); ++i) {
+        names.emplace_back(source->facts(i).name);
     }
-    for (const ModelFiles::Value& value : files.values()) {
+    for (const TensorSource::Value& value : source->values()) {
         keys.emplace_back(value.entry->key);
     }
 }
@@ -40,25 +41,24 @@ std::size_t checked_value(const ModelFileObject& model, int64_t index) {
 }
 
 mp_file_tensor describe(const ModelFileObject& model, std::size_t index) {
-    const ModelFiles::Tensor& tensor = model.files.tensors()[index];
-    const std::vector<int64_t> shape = model.files.shape(index);
+    const TensorFacts tensor = model.source->facts(index);
     mp_file_tensor result = MP_FILE_TENSOR_INIT;
-    result.dtype = static_cast<int32_t>(dtype_of(tensor.entry->type));
-    result.ndim = tensor.entry->ndim;
+    result.dtype = static_cast<int32_t>(dtype_of(tensor.type));
+    result.ndim = static_cast<int32_t>(tensor.shape.size());
     result.count = 1;
-    for (std::size_t i = 0; i < shape.size(); ++i) {
-        result.shape[i] = shape[i];
-        result.count *= shape[i]; // the header's check found that it fits
+    for (std::size_t i = 0; i < tensor.shape.size(); ++i) {
+        result.shape[i] = tensor.shape[i];
+        result.count *= tensor.shape[i]; // whoever made it found that it fits
     }
-    result.bytes = tensor.entry->end - tensor.entry->begin;
+    result.bytes = tensor.bytes;
     result.name = model.names[index].c_str();
-    result.type_name = file_type_name(tensor.entry->type);
-    result.path = model.files.path(tensor.file).c_str();
+    result.type_name = file_type_name(tensor.type);
+    result.path = model.source->path(tensor.file).c_str();
     return result;
 }
 
 std::size_t value_of(const ModelFileObject& model, const char* key) {
-    const std::size_t found = model.files.find_value(key);
+    const std::size_t found = model.source->find_value(key);
     if (found == model.keys.size()) {
         fail(Code::unknown_name, "the model file has no metadata '%.200s'", key);
     }
@@ -66,23 +66,23 @@ std::size_t value_of(const ModelFileObject& model, const char* key) {
 }
 
 mp_file_value describe_value(const ModelFileObject& model, std::size_t index) {
-    const ModelFiles::Value& value = model.files.values()[index];
+    const TensorSource::Value& value = model.source->values()[index];
     mp_file_value result = MP_FILE_VALUE_INIT;
     result.type = static_cast<int32_t>(value.entry->type);
     result.is_list = value.entry->is_list ? 1 : 0;
     result.count = value.entry->count;
     result.key = model.keys[index].c_str();
-    result.path = model.files.path(value.file).c_str();
+    result.path = model.source->path(value.file).c_str();
     return result;
 }
 
 std::string text_of(const ModelFileObject& model, std::size_t index, int64_t item) {
-    const ModelFiles::Value& value = model.files.values()[index];
+    const TensorSource::Value& value = model.source->values()[index];
     if (item < 0 || item >= value.entry->count) {
         fail(Code::invalid_argument, "item is %lld; '%.200s' has %u", static_cast<long long>(item),
              model.keys[index].c_str(), value.entry->count);
     }
-    return model.files.header(value.file).text(*value.entry, static_cast<std::size_t>(item));
+    return model.source->header(value.file).text(*value.entry, static_cast<std::size_t>(item));
 }
 
 static_assert(MP_FILE_VALUE_TEXT == static_cast<int>(ValueType::text) &&
@@ -98,7 +98,8 @@ mp_status mp_model_file_open(const char* path, uint32_t flags, mp_model_file** o
         output(out);
         check_flags(flags, MP_MODEL_FILE_NO_LINKS, "flags");
         *out = make_handle<mp_model_file>(std::make_shared<ModelFileObject>(
-            required(path, "path"), (flags & MP_MODEL_FILE_NO_LINKS) == 0));
+            std::make_shared<ModelFiles>(system::posix_files(), required(path, "path"),
+                                         (flags & MP_MODEL_FILE_NO_LINKS) == 0)));
     });
 }
 
@@ -122,7 +123,7 @@ mp_status mp_model_file_get_tensor(const mp_model_file* model, int64_t index,
 mp_status mp_model_file_get_index(const mp_model_file* model, const char* name, int64_t* index) {
     return boundary([&] {
         const ModelFileObject& object = *object_of(model, "model");
-        const std::size_t found = object.files.find(required(name, "name"));
+        const std::size_t found = object.source->find(required(name, "name"));
         int64_t& result = *required(index, "index");
         if (found == object.names.size()) {
             fail(Code::unknown_name, "the model file has no tensor '%.200s'", name);
@@ -137,7 +138,7 @@ mp_status mp_model_file_get_metadata(const mp_model_file* model, const char* key
         const ModelFileObject& object = *object_of(model, "model");
         (void)required(key, "key");
         const std::size_t found = value_of(object, key);
-        const FileValue& value = *object.files.values()[found].entry;
+        const FileValue& value = *object.source->values()[found].entry;
         if (value.is_list) {
             fail(Code::invalid_argument,
                  "'%.200s' is a list of %u; see mp_model_file_get_value_item", key, value.count);
@@ -190,7 +191,7 @@ mp_status mp_model_file_read_floats(const mp_model_file* model, int64_t index, i
                  object.names[tensor].c_str(), static_cast<long long>(has));
         }
         float* to = count == 0 ? values : required(values, "values");
-        object.files.read_floats(tensor, first, {to, static_cast<std::size_t>(count)});
+        object.source->read_floats(tensor, first, {to, static_cast<std::size_t>(count)});
         note_write(to,
                    static_cast<std::size_t>(count) * sizeof(float)); // it may be a layer's weight
     });
@@ -201,7 +202,7 @@ mp_status mp_model_file_read(const mp_model_file* model, int64_t index, int64_t 
     return boundary([&] {
         const ModelFileObject& object = *object_of(model, "model");
         const std::size_t tensor = checked_index(object, index);
-        object.files.read(tensor, offset, bytes == 0 ? data : required(data, "data"), bytes);
+        object.source->read(tensor, offset, bytes == 0 ? data : required(data, "data"), bytes);
         note_write(data, bytes); // it may be a layer's weight
     });
 }

@@ -208,7 +208,7 @@ mp_status mp_model_writer_set_floats(mp_model_writer* writer, const char* key, c
 mp_status mp_model_writer_copy_metadata(mp_model_writer* writer, const mp_model_file* model) {
     return boundary([&] {
         ModelWriter& object = *object_of(writer, "writer");
-        object.copy_values(object_of(model, "model")->files);
+        object.copy_values(*object_of(model, "model")->source);
     });
 }
 

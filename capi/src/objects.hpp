@@ -16,8 +16,8 @@
 #include "handles.hpp"
 #include "linear/linear.hpp"
 #include "mixedprec.h"
-#include "model/model_files.hpp"
 #include "model/model_writer.hpp"
+#include "model/tensor_source.hpp"
 #include "optim/optimizer.hpp"
 #include "optim/step_plan.hpp"
 #include "recipe/recipe.hpp"
@@ -116,11 +116,11 @@ struct CheckpointObject {
     std::set<std::string> data;
 };
 
-// A model's files, with their tensors' names and their keys as C has text.
+// A model's files, or what is made of them, with the tensors' names and the keys as C has text.
 struct ModelFileObject {
-    ModelFileObject(const char* path, bool follows_links);
+    explicit ModelFileObject(std::shared_ptr<const model::TensorSource> tensors);
 
-    model::ModelFiles files;
+    std::shared_ptr<const model::TensorSource> source;
     std::vector<std::string> names; // of tensors
     std::vector<std::string> keys;
 };

@@ -6,20 +6,20 @@
 namespace mp::checkpoint {
 namespace {
 
-using model::ModelFiles;
+using model::TensorSource;
 
-std::size_t tensor_of(const ModelFiles& files, const optim::Parameter& p,
+std::size_t tensor_of(const TensorSource& files, const optim::Parameter& p,
                       const std::string& prefix) {
     const std::string name = prefix + p.name;
     const std::size_t found = files.find(name);
-    if (found == files.tensors().size()) {
+    if (found == files.count()) {
         fail(
             Code::unknown_name,
             "model file: there is no tensor '%.300s', for parameter '%s'; load the parameters that "
             "the files have by their numbers, and give the others values otherwise",
             name.c_str(), p.name.c_str());
     }
-    const std::vector<int64_t> shape = files.shape(found);
+    const std::vector<int64_t> shape = files.facts(found).shape;
     const Shape& wanted = p.param->shape();
     const std::span<const int64_t> sizes(wanted.sizes.data(),
                                          static_cast<std::size_t>(wanted.ndim));
@@ -33,7 +33,7 @@ std::size_t tensor_of(const ModelFiles& files, const optim::Parameter& p,
 
 } // namespace
 
-FileValues::FileValues(const ModelFiles& files, const optim::Parameters& parameters,
+FileValues::FileValues(const TensorSource& files, const optim::Parameters& parameters,
                        std::span<const int32_t> indices, const std::string& prefix)
     : files_(files), tensors_(static_cast<std::size_t>(parameters.count())) {
     for (const int32_t index : indices) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "model/model_files.hpp"
+#include "model/tensor_source.hpp"
 #include "optim/first_values.hpp"
 
 namespace mp::checkpoint {
@@ -14,12 +14,12 @@ class FileValues final : public optim::ValueSource {
   public:
     // The tensor of parameter 'w' is called `prefix` + 'w'. Throws where one of `indices` has none, or one of another shape or
     // of a type that holds no numbers. Both outlive this.
-    FileValues(const model::ModelFiles& files, const optim::Parameters& parameters,
+    FileValues(const model::TensorSource& files, const optim::Parameters& parameters,
                std::span<const int32_t> indices, const std::string& prefix);
     void read(int32_t index, int64_t first, std::span<float> values) override;
 
   private:
-    const model::ModelFiles& files_;
+    const model::TensorSource& files_;
     std::vector<std::size_t> tensors_; // by parameter: which of the files'
 };
 

@@ -7,12 +7,10 @@
 #include <map>
 #include <utility>
 
-#include "dtype/divide.hpp"
 #include "model/gguf.hpp"
 #include "model/gguf_parts.hpp"
 #include "model/manifest_name.hpp"
 #include "model/safetensors.hpp"
-#include "numerics/block_types.hpp"
 #include "system/json_reader.hpp"
 #include "system/name.hpp"
 
@@ -21,7 +19,6 @@ namespace {
 
 constexpr const char* kIndexEnd = ".index.json";
 constexpr int64_t kMostIndex = int64_t{64} << 20;
-constexpr int64_t kPieceElements = int64_t{1} << 18; // that become numbers at a time; whole blocks
 constexpr int64_t kFirstRead = int64_t{1}
                                << 20; // of a GGUF header, which does not say how long it is
 
@@ -327,6 +324,12 @@ std::vector<int64_t> ModelFiles::shape(std::size_t index) const {
     return files_[tensor.file].header.shape(*tensor.entry);
 }
 
+TensorFacts ModelFiles::facts(std::size_t index) const {
+    const Tensor& tensor = tensors_.at(index);
+    return {tensor.entry->name, tensor.entry->type, shape(index),
+            tensor.entry->end - tensor.entry->begin, tensor.file};
+}
+
 std::size_t ModelFiles::find(std::string_view name) const noexcept {
     const uint32_t found =
         by_name_.find(name, [this](std::size_t i) { return tensors_[i].entry->name; });
@@ -344,46 +347,12 @@ std::size_t ModelFiles::find_value(std::string_view key) const noexcept {
     return before;
 }
 
-void ModelFiles::read(std::size_t index, int64_t offset, void* data, std::size_t bytes) const {
-    const Tensor& tensor = tensors_.at(index);
-    const int64_t size = tensor.entry->end - tensor.entry->begin;
-    if (offset < 0 || offset > size || bytes > static_cast<uint64_t>(size - offset)) {
-        fail(Code::invalid_argument,
-             "%zu bytes from byte %lld on were asked for; tensor '%.*s' has %lld", bytes,
-             static_cast<long long>(offset), system::shown(tensor.entry->name, 200),
-             tensor.entry->name.data(), static_cast<long long>(size));
-    }
+void ModelFiles::read_bytes(std::size_t index, int64_t offset, void* data,
+                            std::size_t bytes) const {
+    const Tensor& tensor = tensors_[index];
     const File& file = files_[tensor.file];
     check(table_.read(file.handle.handle(), file.header.data_begin() + tensor.entry->begin + offset,
                       data, bytes));
-}
-
-void ModelFiles::check_floats(std::size_t index) const {
-    const FileTensor& tensor = *tensors_.at(index).entry;
-    const DType dtype = dtype_of(tensor.type);
-    if (!is_high_precision(dtype) && !is_in_blocks(dtype)) {
-        fail(Code::invalid_dtype,
-             "model file: tensor '%.*s' is %s; numbers are read from F32, F16, BF16, Q4_0, Q4_1, "
-             "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K and MXFP4",
-             system::shown(tensor.name, 200), tensor.name.data(), file_type_name(tensor.type));
-    }
-}
-
-void ModelFiles::read_floats(std::size_t index, int64_t first, std::span<float> values) const {
-    check_floats(index);
-    const DType dtype = dtype_of(tensors_[index].entry->type);
-    const int64_t block = block_elements(tensors_[index].entry->type);
-    const auto count = static_cast<int64_t>(values.size());
-    std::vector<unsigned char> bytes;
-    for (int64_t done = 0; done < count;) {
-        const int64_t begin = (first + done) / block * block; // whole blocks are read
-        const int64_t n = std::min(count - done, begin + kPieceElements - first - done);
-        const int64_t end = round_up(first + done + n, block);
-        bytes.resize(static_cast<std::size_t>(mp::bytes_of(dtype, end - begin)));
-        read(index, mp::bytes_of(dtype, begin), bytes.data(), bytes.size());
-        numerics::load_floats(dtype, bytes.data(), first + done - begin, n, values.data() + done);
-        done += n;
-    }
 }
 
 } // namespace mp::model

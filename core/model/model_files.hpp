@@ -4,24 +4,20 @@
 #pragma once
 
 #include <deque>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "model/header.hpp"
 #include "model/name_index.hpp"
+#include "model/tensor_source.hpp"
 #include "system/file.hpp"
 
 namespace mp::model {
 
-class ModelFiles {
+class ModelFiles final : public TensorSource {
   public:
     struct Tensor {
         const FileTensor* entry;
-        std::size_t file;
-    };
-    struct Value {
-        const FileValue* entry;
         std::size_t file;
     };
 
@@ -33,19 +29,17 @@ class ModelFiles {
     // By files, and by their place in them.
     [[nodiscard]] const std::vector<Tensor>& tensors() const noexcept { return tensors_; }
     [[nodiscard]] std::vector<int64_t> shape(std::size_t index) const;
-    // What the files say of themselves, by files and in their order there; a key may be in several files.
-    [[nodiscard]] const std::vector<Value>& values() const noexcept { return values_; }
-    // The first with this key; `values().size()` where there is none.
-    [[nodiscard]] std::size_t find_value(std::string_view key) const noexcept;
-    // `tensors().size()` where there is none.
-    [[nodiscard]] std::size_t find(std::string_view name) const noexcept;
-    [[nodiscard]] const std::string& path(std::size_t file) const { return files_.at(file).path; }
-    [[nodiscard]] const Header& header(std::size_t file) const { return files_.at(file).header; }
-    // Bytes of one tensor, from `offset` on. Throws invalid_argument for what it does not have, and io_error.
-    void read(std::size_t index, int64_t offset, void* data, std::size_t bytes) const;
-    // Its elements from `first` on as numbers, exactly; of fp32, fp16, bf16 and types of blocks. Throws invalid_dtype for others.
-    void read_floats(std::size_t index, int64_t first, std::span<float> values) const;
-    void check_floats(std::size_t index) const; // throws so
+    [[nodiscard]] std::size_t count() const noexcept override { return tensors_.size(); }
+    [[nodiscard]] TensorFacts facts(std::size_t index) const override;
+    [[nodiscard]] std::size_t find(std::string_view name) const noexcept override;
+    [[nodiscard]] const std::vector<Value>& values() const noexcept override { return values_; }
+    [[nodiscard]] std::size_t find_value(std::string_view key) const noexcept override;
+    [[nodiscard]] const std::string& path(std::size_t file) const override {
+        return files_.at(file).path;
+    }
+    [[nodiscard]] const Header& header(std::size_t file) const override {
+        return files_.at(file).header;
+    }
 
   private:
     struct File {
@@ -60,6 +54,8 @@ class ModelFiles {
     void add_split(const std::string& path);
     void add_file(const std::string& path);
     void index_names();
+    void read_bytes(std::size_t index, int64_t offset, void* data,
+                    std::size_t bytes) const override;
 
     system::FileTable& table_;
     system::OpenMode mode_;

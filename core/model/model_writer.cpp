@@ -10,7 +10,7 @@
 #include "dtype/divide.hpp"
 #include "model/gguf.hpp"
 #include "model/gguf_writer.hpp"
-#include "model/model_files.hpp"
+#include "model/tensor_source.hpp"
 #include "numerics/block_quantize.hpp"
 #include "system/json_writer.hpp"
 
@@ -90,10 +90,10 @@ void ModelWriter::set(NewValue value) {
     model_.set(std::move(value));
 }
 
-void ModelWriter::copy_values(const ModelFiles& files) {
+void ModelWriter::copy_values(const TensorSource& files) {
     require_declaring();
     NewModel copy = model_; // so that all or none are set
-    for (const ModelFiles::Value& value : files.values()) {
+    for (const TensorSource::Value& value : files.values()) {
         if (!NewModel::is_reserved(value.entry->key) && !copy.has_key(value.entry->key)) {
             copy.set(copy_of(files.header(value.file), *value.entry));
         }

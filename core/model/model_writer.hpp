@@ -15,7 +15,7 @@
 
 namespace mp::model {
 
-class ModelFiles;
+class TensorSource;
 
 class ModelWriter {
   public:
@@ -29,7 +29,7 @@ class ModelWriter {
     std::size_t add(std::string_view name, DType dtype, std::span<const int64_t> shape);
     void set(NewValue value);
     // All keys of a model's files that are not set yet, as they are there.
-    void copy_values(const ModelFiles& files);
+    void copy_values(const TensorSource& files);
 
     // Bytes of a tensor from `offset` on, as the file has them. What has been written may be written again. Throws
     // invalid_argument, io_error; after that the writer writes nothing more.
