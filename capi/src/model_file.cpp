@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // model_file.h
 #include "boundary.hpp"
+#include "model/mapped_tensors.hpp"
 #include "model/model_files.hpp"
 #include "objects.hpp"
 #include "runtime/memory_watch.hpp"
@@ -100,6 +101,15 @@ mp_status mp_model_file_open(const char* path, uint32_t flags, mp_model_file** o
         *out = make_handle<mp_model_file>(std::make_shared<ModelFileObject>(
             std::make_shared<ModelFiles>(system::posix_files(), required(path, "path"),
                                          (flags & MP_MODEL_FILE_NO_LINKS) == 0)));
+    });
+}
+
+mp_status mp_model_file_map(const mp_model_file* model, const char* rules, mp_model_file** out) {
+    return boundary([&] {
+        output(out);
+        const ModelFileObject& object = *object_of(model, "model");
+        *out = make_handle<mp_model_file>(std::make_shared<ModelFileObject>(
+            std::make_shared<MappedTensors>(object.source, required(rules, "rules"))));
     });
 }
 

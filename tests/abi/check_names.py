@@ -13,7 +13,7 @@ NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "d
          "linear", "model_file", "model_writer", "optimizer", "queue", "recipe", "rule", "saved", "scaler", "step_plan", "status",
          "tensor")
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
-MAKES = re.compile(r"_(create|open|wrap|import)(_|$)")
+MAKES = re.compile(r"_(create|open|wrap|import|map)(_|$)")
 # Verbs of functions that only give something out, other than get.
 TELLS = re.compile(r"_(describe|to_json|plan_memory\w*|split|export|clone(_for_\w+)?)$")
 

@@ -26,7 +26,7 @@ typedef struct mp_file_tensor {
     int64_t bytes;              /* of all elements */
     const char* name;           /* UTF-8; lives as long as the model file */
     const char* type_name;      /* the type as the file has it, such as "BF16"; static */
-    const char* path;           /* the file that it is in; lives as long as the model file */
+    const char* path; /* the file that it is in, or begins in; lives as long as the model file */
 } mp_file_tensor;
 
 #define MP_FILE_TENSOR_INIT                                                                        \
@@ -65,6 +65,43 @@ typedef struct mp_file_value {
  * @since 0.2 */
 MP_API mp_status mp_model_file_open(const char* path, uint32_t flags,
                                     mp_model_file** out) MP_MUST_CHECK;
+
+/** The tensors of a model file under other names, or made of several: split, joined, transposed. All other calls take the result
+ * as any model file; its keys and paths are those of the first one, which stays open as long. Only headers are read here; what is
+ * read later is read from the files then, with 1 MiB at most beside it for each transpose. Of a transposed tensor each read takes
+ * a run out of every row of the file: ask for many rows at once.
+ *
+ * The rules are lines `NAME = EXPR`, of which # begins a comment. EXPR is one of these:
+ *
+ * - `NAME`: the tensor of that name.
+ * - `join(EXPR, EXPR, ...)`: rows behind each other; types and all dimensions but the first are equal.
+ * - `rows(EXPR, FIRST:END)`: rows FIRST to END - 1, from 0 on.
+ * - `rows(EXPR, PART/PARTS)`: part PART, from 0 on, of PARTS that have as many rows each.
+ * - `transpose(EXPR)`: of two dimensions, and elements of whole bytes (no blocks, no types below 8 bits).
+ * - `half_to_pairs(EXPR, HEADS)`: for each head the rows of rotary pairs side by side, as GGUF has them for llama, of rows that
+ *   lie half a head apart, as Hugging Face has them.
+ * - `pairs_to_half(EXPR, HEADS)`: the other way.
+ *
+ * Rows are those of the first dimension, and where their operations cut, each one is whole blocks. In a name each * stands for
+ * one or more characters, the first for as few as can be, then the next. All names of a rule have the same number of stars, and
+ * the first, the second and so on stand for the same in each: `blk.*.attn_norm.weight = model.layers.*.input_layernorm.weight`.
+ * Names with blanks or one of ( ) , = # stand in "quotes", where a star is a star.
+ *
+ * A rule without stars makes one tensor, and fails where a tensor that it names is not there, or its new name is given already.
+ * One with stars makes a tensor for each that has its first name; the others it names must be there. It passes over those whose
+ * new name an earlier rule gave; where it only renames, over tensors that an earlier rule has taken, too. So `* = *` at the end
+ * takes the rest. It fails where no tensor has its first name at all, and where it would give a name twice.
+ * @param[in]  model  the model file, perhaps one that this made
+ * @param[in]  rules  UTF-8, of 1 MiB at most; operations nested 15 deep at most, 1024 joined at most, 8 stars in a name, 1024
+ *                    rules with stars, 2^20 tensors taken and names of 64 MiB in all
+ * @param[out] out    the new model file: tensors by rules, and of each rule in the order of its first name
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a rule that cannot be
+ *          read, or makes a name that is there, or makes too much); MP_STATUS_UNKNOWN_NAME; MP_STATUS_INVALID_SHAPE and
+ *          MP_STATUS_INVALID_DTYPE, of tensors for an operation; all with the number of the line; MP_STATUS_OUT_OF_MEMORY
+ * @threads A
+ * @since 0.2 */
+MP_API mp_status mp_model_file_map(const mp_model_file* model, const char* rules,
+                                   mp_model_file** out) MP_MUST_CHECK;
 
 /** Closes the files.
  * @param[in] model  may be NULL
