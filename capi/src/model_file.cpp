@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // model_file.h
 #include "boundary.hpp"
+#include "checkpoint/file_tensor.hpp"
 #include "model/mapped_tensors.hpp"
 #include "model/model_files.hpp"
 #include "objects.hpp"
@@ -214,5 +215,16 @@ mp_status mp_model_file_read(const mp_model_file* model, int64_t index, int64_t 
         const std::size_t tensor = checked_index(object, index);
         object.source->read(tensor, offset, bytes == 0 ? data : required(data, "data"), bytes);
         note_write(data, bytes); // it may be a layer's weight
+    });
+}
+
+mp_status mp_model_file_load(const mp_model_file* model, mp_queue* queue, int64_t index,
+                             int64_t first_row, mp_tensor* tensor) {
+    return boundary([&] {
+        const ModelFileObject& object = *object_of(model, "model");
+        Tensor& target = *object_of(tensor, "tensor");
+        target.require_memory("tensor");
+        checkpoint::load_tensor(stream_of(queue, target), *object.source,
+                                checked_index(object, index), first_row, target);
     });
 }

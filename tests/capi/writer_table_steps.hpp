@@ -132,6 +132,11 @@ inline void add_model_files(std::vector<Writer>& all) {
                                                             kAreaBytes / sizeof(float));
                        });
                    }});
+    all.push_back({"mp_model_file_load", [](const Place& p) {
+                       return with_file(p, [&](mp_model_file* model) {
+                           return mp_model_file_load(model, nullptr, 0, 0, p.target);
+                       });
+                   }});
     on_weight("mp_optimizer_load_params", [](const Place& p, mp_optimizer* o) {
         return with_file(p, [&](mp_model_file* model) {
             return mp_optimizer_load_params(o, nullptr, model, nullptr, nullptr, 0);

@@ -222,6 +222,27 @@ MP_API mp_status mp_model_file_read_floats(const mp_model_file* model, int64_t i
 MP_API mp_status mp_model_file_read(const mp_model_file* model, int64_t index, int64_t offset,
                                     void* data, size_t bytes);
 
+/** Rows of a tensor into one of the library's, on any device: all of them, or the slice that belongs to a rank. Bytes stay as
+ * they are where the types are equal and the tensor has no scales, blocks and integers too. Otherwise numbers are read, 2^18 at
+ * a time, and become what the tensor keeps: fp32, fp16 and bf16 rounded to nearest even; MP_DTYPE_Q8_0 and _Q4_0 as
+ * mp_model_writer_write_floats makes them; codes with scales as mp_tensor_quantize makes them of these rows, amax included. With
+ * one scale for the tensor, and in NVFP4, the rows are read twice, first for their amax; of a grid whose blocks span all rows
+ * the numbers are in fp32 memory all at once. Everything is checked before the first byte is read. Where reading fails after
+ * that, or a block cannot hold its numbers, the tensor's elements are undefined: load it again. Blocks.
+ * @param[in]     model      the model file
+ * @param[in]     queue      NULL: the default queue of the tensor's device
+ * @param[in]     index      of a tensor; where its type is not the tensor's, of one that mp_model_file_read_floats reads
+ * @param[in]     first_row  the first of its rows (of the first dimension) that is wanted; of a single number 0
+ * @param[in,out] tensor     with memory; its shape is the file's but for the number of rows
+ * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (an index or rows that are
+ *          not there; numbers that a block cannot hold); MP_STATUS_INVALID_SHAPE; MP_STATUS_INVALID_DTYPE;
+ *          MP_STATUS_BAD_STATE of a tensor without memory, or while the queue records a graph; MP_STATUS_IO_ERROR;
+ *          MP_STATUS_OUT_OF_MEMORY; as mp_tensor_quantize; vendor codes
+ * @threads B
+ * @since 0.2 */
+MP_API mp_status mp_model_file_load(const mp_model_file* model, mp_queue* queue, int64_t index,
+                                    int64_t first_row, mp_tensor* tensor);
+
 MP_END_DECLS
 
 #endif /* MIXEDPREC_MODEL_FILE_H */
