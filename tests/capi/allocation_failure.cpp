@@ -349,3 +349,40 @@ TEST(AllocationFailure, OfAModelFile) {
         });
     }
 }
+
+// A file is opened, mapped, and a slice of what is made of it becomes codes.
+TEST(AllocationFailure, OfAMapOfAModelFile) {
+    Training training = make_training("fp32");
+    const Folder folder("allocation_map");
+    fs::create_directories(folder.path);
+    const std::string path = (folder.path / "m.gguf").string();
+    MP_OK(write_model(training, path, 0));
+    const std::string name = "layer." + std::to_string(kSizes[0]);
+    const std::string rules = "a.* = join(layer.*, rows(layer.*, 0/1))\nb = " + name + "\n* = *";
+    const Tensor codes = make_quantized(training.context, MP_DTYPE_FP8_E4M3, {kSizes[0]}, nullptr);
+    std::vector<unsigned char> expected;
+    const auto load = [&] {
+        mp_model_file *model = nullptr, *map = nullptr;
+        int64_t index = 0;
+        mp_status status = mp_model_file_open(path.c_str(), 0, &model);
+        status = status != MP_STATUS_OK ? status : mp_model_file_map(model, rules.c_str(), &map);
+        mp_model_file_destroy(model);
+        status = status != MP_STATUS_OK ? status : mp_model_file_get_index(map, "b", &index);
+        status =
+            status != MP_STATUS_OK ? status : mp_model_file_load(map, nullptr, index, 0, codes);
+        mp_model_file_destroy(map);
+        return status;
+    };
+    MP_OK(load());
+    expected = bytes_of(codes);
+    each_allocation("map of a model file", [&](int64_t k, bool for_ever) {
+        EXPECT_TRUE(succeeded(mp_tensor_zero(codes, nullptr)));
+        mp_status status = MP_STATUS_OK;
+        const bool failed = fails_at(k, for_ever, [&] { return status = load(); });
+        if (status != MP_STATUS_OK) {
+            EXPECT_TRUE(succeeded(load()));
+        }
+        EXPECT_EQ(bytes_of(codes), expected);
+        return failed;
+    });
+}
