@@ -87,3 +87,24 @@ TEST(Cpp, KeysAreWrittenAndReadAgain) {
         EXPECT_EQ(model.value_item(model.value_index("g"), 0), "0.25");
     }
 }
+
+TEST(Cpp, TensorsAreReadUnderOtherNames) {
+    const Path path(".safetensors");
+    auto writer = mp::ModelWriter::create(path.name);
+    (void)writer.add_tensor("h.0.qkv", MP_DTYPE_FP32, {6, 2});
+    writer.write_floats(0, 0, ramp(12));
+    writer.finish();
+    const auto model = mp::ModelFile::open(path.name).map("k.* = rows(h.*.qkv, 1/3)\n* = *");
+    EXPECT_EQ(model.count(), 1);
+    std::vector<float> values(4);
+    model.read_floats(model.index("k.0"), 0, values);
+    const std::vector<float> all = ramp(12);
+    EXPECT_EQ(values, std::vector<float>(all.begin() + 4, all.begin() + 8));
+    const auto context = mp::Context::create();
+    const std::vector<float> none(2);
+    auto row = mp::Tensor::from(context, none, {1, 2});
+    model.load(0, 1, row);
+    EXPECT_EQ(row.to_vector<float>(), std::vector<float>(all.begin() + 6, all.begin() + 8));
+    EXPECT_EQ(status_of([&] { model.load(0, 2, row); }), MP_STATUS_INVALID_ARGUMENT);
+    EXPECT_EQ(status_of([&] { return model.map("x"); }), MP_STATUS_INVALID_ARGUMENT);
+}

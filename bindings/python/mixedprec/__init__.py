@@ -34,6 +34,7 @@ from ._gemm import Gemm
 from ._library import call
 from ._linear import Linear, LinearStats, Saved, end_step
 from ._memory import dtype_name, dtype_size
+from ._model_file import FileTensor, ModelFile
 from ._model_writer import ModelWriter
 from ._optimizer import Group, Guard, OffloadTraffic, Optimizer, StepRecord
 from ._quant import Quant, QuantStats, Random, scale_grid

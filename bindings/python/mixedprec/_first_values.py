@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, TYPE_CHECKING
 from . import capi
 from ._library import call, choice, choices, flags
 from ._memory import int32_array
-from ._model_writer import ModelFile
+from ._model_file import ModelFile
 from ._sharding import SharedOptimizer
 from ._transport import as_status
 
@@ -50,16 +50,21 @@ class FilledOptimizer(SharedOptimizer):
         call("mp_optimizer_init_params", self, queue, seed, inits, len(inits))
 
     def load_params(
-        self, path: Path, prefix: str = "", params: Iterable[int | str] | None = None, queue: Queue | None = None
+        self,
+        model: Path | ModelFile,
+        prefix: str = "",
+        params: Iterable[int | str] | None = None,
+        queue: Queue | None = None,
     ) -> None:
         """The values that a model's files (safetensors, GGUF) have, by the parameters' names after `prefix`; None: of all
-        parameters. Each rank reads what it has."""
+        parameters. Each rank reads what it has. A path, or a ModelFile, which ModelFile.map may have named anew."""
         with self._or_decline("mp_optimizer_load_params", queue, None, "", None, 0):
             indices = int32_array(() if params is None else (self._index(param) for param in params))
-            model = ModelFile(path)
-        with model:
+            is_open = isinstance(model, ModelFile)
+            opened = contextlib.nullcontext(model) if is_open else ModelFile(model)
+        with opened as source:
             some = None if params is None else indices
-            call("mp_optimizer_load_params", self, queue, model, prefix, some, len(indices))
+            call("mp_optimizer_load_params", self, queue, source, prefix, some, len(indices))
 
     def write_params(
         self,

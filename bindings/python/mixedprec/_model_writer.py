@@ -10,6 +10,7 @@ from typing import Sequence, TYPE_CHECKING, Union
 from . import capi
 from ._library import Object, call, choice, choices, value
 from ._memory import dtype_number, memory
+from ._model_file import ModelFile
 
 if TYPE_CHECKING:
     from ._context import Queue
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
     from ._tensor import Tensor
 
 _FORMATS = choices("MP_MODEL_", "MP_MODEL_FILE_NO_LINKS")
-
-
-class ModelFile(Object):
-    """A model's files, opened."""
-
-    _noun = "model_file"
-
-    def __init__(self, path: Path) -> None:
-        super().__init__("mp_model_file_open", os.fsencode(path), 0)
 
 
 class ModelWriter(Object):
@@ -88,10 +80,13 @@ class ModelWriter(Object):
         else:
             call("mp_model_writer_set_unsigned", self, key, bits, item)
 
-    def copy_metadata(self, path: Path) -> None:
+    def copy_metadata(self, model: Path | ModelFile) -> None:
         """All keys of another model's files that are not set yet."""
-        with ModelFile(path) as model:
+        if isinstance(model, ModelFile):
             call("mp_model_writer_copy_metadata", self, model)
+            return
+        with ModelFile(model) as opened:
+            call("mp_model_writer_copy_metadata", self, opened)
 
     def write(self, name: str, data: Array, offset: int = 0) -> None:
         """Bytes as the file has them, from a byte of the tensor's on."""

@@ -119,6 +119,39 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(mp.NullArgumentError, "writer"):
             optimizer.write_params(None)
 
+    def test_other_names(self):
+        with mp.ModelWriter(self.path) as writer:
+            writer.set("format", "pt")
+            writer.add_tensor("h.0.qkv", "fp32", (2, 6))
+            writer.write_floats("h.0.qkv", floats(*range(12)))
+            writer.finish()
+        rules = "".join(f"{part}.* = rows(transpose(h.*.qkv), {i}/3)\n" for i, part in enumerate("qkv"))
+        with mp.ModelFile(self.path) as whole:
+            model = whole.map(rules)
+            with self.assertRaisesRegex(mp.UnknownNameError, "line 1: there is no tensor 'h'"):
+                whole.map("x = h")
+        self.assertEqual(list(model.tensors()), ["q.0", "k.0", "v.0"])
+        self.assertEqual(model.tensors()["k.0"], mp.FileTensor("fp32", (2, 2), "F32", self.path))
+        loaded = mp.Tensor(context, (2, 2))
+        model.load("k.0", loaded)
+        self.assertEqual(array.array("f", loaded.read()), floats(2, 8, 3, 9))
+        row = mp.Tensor(context, (1, 2), "bf16")
+        model.load("k.0", row, first_row=1)
+        self.assertEqual(bytes(row.read()), bytes.fromhex("4040 1041"))
+        codes = mp.Tensor(context, (2, 2), "fp8_e4m3", quant=mp.Quant())
+        model.load("v.0", codes)
+        with self.assertRaisesRegex(mp.InvalidArgumentError, "'k.0' has 2"):
+            model.load("k.0", row, first_row=2)
+        optimizer = mp.Optimizer(mp.Recipe(context, "fp32"))
+        param = tensor((2, 2), [0] * 4)
+        optimizer.add_param("v.0", param)
+        optimizer.load_params(model)
+        self.assertEqual(array.array("f", param.read()), floats(4, 10, 5, 11))
+        optimizer.load_params(model, params=["v.0"])  # it is open still
+        with mp.ModelWriter(os.path.join(self.folder, "copy.gguf")) as writer:
+            writer.copy_metadata(model)
+            writer.finish()
+
     def test_ranks(self):
         def rank(comm):
             optimizer = self.make(comm)

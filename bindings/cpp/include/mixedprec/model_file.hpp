@@ -15,6 +15,10 @@ class ModelFile : public Handle<mp_model_file, mp_model_file_destroy> {
     static result<ModelFile> open(const std::string& path, std::uint32_t flags = 0) {
         return detail::make<ModelFile>(mp_model_file_open, path, flags);
     }
+    /** Its tensors under other names, split, joined or transposed: lines "NAME = EXPR". This one may end before. */
+    result<ModelFile> map(const std::string& rules) const {
+        return make<ModelFile>(mp_model_file_map, rules);
+    }
     result<std::int64_t> count() const { return value<std::int64_t>(mp_model_file_get_count); }
     /** Its texts live as long as this object. */
     result<FileTensor> tensor(std::int64_t index) const {
@@ -49,6 +53,11 @@ class ModelFile : public Handle<mp_model_file, mp_model_file_destroy> {
     result<void> read(std::int64_t index, std::int64_t offset, span<std::byte> data) const {
         return call(mp_model_file_read, index, offset, static_cast<void*>(data.data()),
                     data.size());
+    }
+    /** Rows of a tensor from the first on, as many as the other one has, in whatever format that keeps. */
+    result<void> load(std::int64_t index, std::int64_t first_row, TensorRef tensor,
+                      QueueRef queue = {}) const {
+        return call(mp_model_file_load, queue, index, first_row, tensor);
     }
 };
 
