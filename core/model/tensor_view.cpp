@@ -13,8 +13,10 @@
 namespace mp::model {
 namespace {
 
-constexpr int64_t kMostBuffered = int64_t{1}
-                                  << 20; // bytes of a transposed view's that are read at a time
+// Bytes of a transposed view's that are read at a time.
+constexpr int64_t kMostBuffered = int64_t{1} << 20;
+// Rows whose elements become neighbours, so that whole lines of the cache are written.
+constexpr int64_t kTileRows = 64;
 
 std::string text_of(const std::vector<int64_t>& shape) {
     std::string text;
@@ -128,8 +130,8 @@ class HeadRowsView final : public TensorView {
           to_pairs_(to_pairs) {}
 
     void read(int64_t offset, unsigned char* to, int64_t bytes) const override {
-        const int64_t row = row_bytes();
-        while (bytes > 0) {
+        const int64_t row = row_bytes(); // 0: there are no bytes
+        while (bytes > 0 && row > 0) {
             const int64_t in_row = offset % row;
             const int64_t n = std::min(bytes, row - in_row);
             of_->read(source_row(offset / row) * row + in_row, to, n);
@@ -184,7 +186,7 @@ class TransposedView final : public TensorView {
         const int64_t row = shape()[1];
         while (count > 0) {
             const int64_t in_row = first % row;
-            const int64_t rows = std::min(count / row, kMostBuffered / element_);
+            const int64_t rows = std::min(count / row, kMostBuffered / kTileRows / element_);
             const bool is_part = in_row != 0 || rows == 0;
             const int64_t n = is_part ? std::min(count, row - in_row) : row;
             read_columns({first / row, is_part ? 1 : rows, in_row, n}, to);
@@ -199,40 +201,54 @@ class TransposedView final : public TensorView {
         int64_t first, count;
         int64_t begin, rows;
     };
-    // Where all columns are wanted, many of the origin's rows are one run.
+    // Where all columns are wanted, many of the origin's rows are one run; else they are read one by one, as many as are written
+    // together.
     void read_columns(const Columns& c, unsigned char* to) const {
         const int64_t width = shape()[0];
         const int64_t run = c.count * element_;
-        const int64_t together = c.count == width ? std::max<int64_t>(1, kMostBuffered / run) : 1;
+        const bool is_whole = c.count == width;
+        const int64_t fit = std::max<int64_t>(1, kMostBuffered / run);
+        const int64_t together = is_whole ? fit : std::min(fit, kTileRows);
         std::vector<unsigned char> buffer(
             static_cast<std::size_t>(std::min(together, c.rows) * run));
         for (int64_t j = 0; j < c.rows; j += together) {
             const int64_t rows = std::min(together, c.rows - j);
-            of_->read(((c.begin + j) * width + c.first) * element_, buffer.data(), rows * run);
-            for (int64_t k = 0; k < rows; ++k) {
-                scatter(buffer.data() + k * run, c.count, to + (j + k) * element_,
-                        c.rows * element_);
+            const int64_t at_once = is_whole ? rows : 1;
+            for (int64_t k = 0; k < rows; k += at_once) {
+                of_->read(((c.begin + j + k) * width + c.first) * element_, buffer.data() + k * run,
+                          at_once * run);
+            }
+            for (int64_t k = 0; k < rows; k += kTileRows) {
+                scatter({buffer.data() + k * run, c.count, std::min(kTileRows, rows - k)},
+                        to + (j + k) * element_, c.rows * element_);
             }
         }
     }
-    void scatter(const unsigned char* from, int64_t count, unsigned char* to,
-                 int64_t stride) const noexcept {
+
+    struct Tile {
+        const unsigned char* data;
+        int64_t columns, rows;
+    };
+    void scatter(const Tile& tile, unsigned char* to, int64_t stride) const noexcept {
         switch (element_) {
         case 1:
-            return scatter_of<1>(from, count, to, stride);
+            return scatter_of<1>(tile, to, stride);
         case 2:
-            return scatter_of<2>(from, count, to, stride);
+            return scatter_of<2>(tile, to, stride);
         case 4:
-            return scatter_of<4>(from, count, to, stride);
+            return scatter_of<4>(tile, to, stride);
         default:
-            return scatter_of<8>(from, count, to, stride);
+            return scatter_of<8>(tile, to, stride);
         }
     }
-    template <std::size_t kBytes>
-    static void scatter_of(const unsigned char* from, int64_t count, unsigned char* to,
-                           int64_t stride) noexcept {
-        for (int64_t i = 0; i < count; ++i) {
-            std::memcpy(to + i * stride, from + i * static_cast<int64_t>(kBytes), kBytes);
+    template <int64_t kBytes>
+    static void scatter_of(const Tile& tile, unsigned char* to, int64_t stride) noexcept {
+        for (int64_t i = 0; i < tile.columns; ++i) {
+            for (int64_t k = 0; k < tile.rows; ++k) {
+                std::memcpy(to + i * stride + k * kBytes,
+                            tile.data + (k * tile.columns + i) * kBytes,
+                            static_cast<std::size_t>(kBytes));
+            }
         }
     }
 
