@@ -22,7 +22,8 @@ std::string text_of(const void* data, std::size_t bytes) {
 
 // A folder with one file: "w" in F32, the largest element behind the first piece, "b" the same in BF16, and others.
 struct Model : Folder {
-    explicit Model(const char* name) : Folder(name) {
+    explicit Model(const char* name, const char* backend = nullptr)
+        : Folder(name), context(make_context(2, backend)) {
         fs::create_directories(path);
         values = numbers(static_cast<std::size_t>(kRows * kColumns), 5, 3.0F);
         values[static_cast<std::size_t>(kRows * kColumns) - 700] = 77.0F;
@@ -46,7 +47,7 @@ struct Model : Folder {
         return mp_model_file_load(model, nullptr, index(name), first_row, tensor);
     }
 
-    Context context = make_context();
+    Context context;
     std::vector<float> values;
     ModelFile model{nullptr};
 };
@@ -91,8 +92,11 @@ std::vector<unsigned char> everything(mp_tensor* tensor) {
 
 } // namespace
 
-TEST(ModelLoad, CodesAreThoseOfAllNumbersAtOnce) {
-    const Model m("load_codes");
+class ModelLoadOn : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Backends, ModelLoadOn, ::testing::ValuesIn(kHostBackends));
+
+TEST_P(ModelLoadOn, CodesAreThoseOfAllNumbersAtOnce) {
+    const Model m("load_codes", GetParam());
     const Tensor numbers = make_tensor(m.context, MP_DTYPE_FP32, {kRows, kColumns}, m.values);
     const Tensor part = view_of(numbers, 258 * kColumns, {258, kColumns});
     for (const Codes& c : kCodes) {
