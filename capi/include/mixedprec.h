@@ -35,6 +35,7 @@
 
 #include "mixedprec/export.h"
 
+#include "mixedprec/adapter.h"
 #include "mixedprec/array.h"
 #include "mixedprec/checkpoint.h"
 #include "mixedprec/comm.h"

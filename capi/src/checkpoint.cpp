@@ -6,6 +6,7 @@
 #include "checkpoint/checkpointer.hpp"
 #include "checkpoint/directory.hpp"
 #include "checkpoint/verify.hpp"
+#include "layer_pass_of.hpp"
 #include "objects.hpp"
 #include "system/name.hpp"
 #include "versioned_struct.hpp"
@@ -109,14 +110,18 @@ std::string name_of(const char* name) {
     return text;
 }
 
-// A failed call changes nothing: the name is free again.
-template <typename Add>
-void add_named(std::set<std::string>& names, const std::string& name, const char* what, Add add) {
-    const auto [place, is_new] = names.insert(name);
-    if (!is_new) {
+void check_new(const std::set<std::string>& names, const std::string& name, const char* what) {
+    if (names.contains(name)) {
         fail(Code::invalid_argument, "checkpoint: there already is %s with the name '%s'", what,
              name.c_str());
     }
+}
+
+// A failed call changes nothing: the name is free again.
+template <typename Add>
+void add_named(std::set<std::string>& names, const std::string& name, const char* what, Add add) {
+    check_new(names, name, what);
+    const auto place = names.insert(name).first;
     try {
         add();
     } catch (...) {
@@ -181,8 +186,20 @@ mp_status mp_checkpoint_add_linear(mp_checkpoint* checkpoint, const char* name, 
         const std::shared_ptr<LinearObject>& added = object_of(linear, "linear");
         check_context(object, added->layer.context(), "layer");
         const std::string text = name_of(name);
-        add_named(object.layers, text, "a layer",
-                  [&] { object.checkpointer.add(stateful_linear(text, added->layer, added)); });
+        std::map<std::string, std::shared_ptr<LinearObject>> parts = {{text, added}};
+        for (const auto& adapter : adapters_of(*added)) {
+            parts.emplace(text + ".lora_A." + adapter->options.name, adapter->a);
+            parts.emplace(text + ".lora_B." + adapter->options.name, adapter->b);
+        }
+        for (const auto& part : parts) { // before any is added
+            check_new(object.layers, part.first, "a layer");
+        }
+        for (const auto& part : parts) {
+            add_named(object.layers, part.first, "a layer", [&] {
+                object.checkpointer.add(
+                    stateful_linear(part.first, part.second->layer, part.second));
+            });
+        }
     });
 }
 

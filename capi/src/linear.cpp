@@ -6,6 +6,7 @@
 
 #include "boundary.hpp"
 #include "layer_list.hpp"
+#include "layer_pass_of.hpp"
 #include "linear/advice.hpp"
 #include "linear/rank_amax.hpp"
 #include "linear_desc.hpp"
@@ -28,18 +29,27 @@ std::shared_ptr<Tensor> optional_tensor(mp_tensor* tensor, const char* name) {
     return tensor == nullptr ? nullptr : object_of(tensor, name);
 }
 
-// Both gradients; dx NULL or dw NULL where one is not wanted.
-mp_status backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx,
-                   mp_tensor* dw, mp_tensor* dbias, uint32_t flags) {
-    linear::Linear& layer = object_of(linear, "linear")->layer;
+// Which gradients: of data alone, or of weights too.
+enum class Part : uint8_t { data, all };
+
+mp_status backward(Part part, mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
+                   mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags) {
+    LinearObject& object = *object_of(linear, "linear");
     check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
     const std::shared_ptr<Tensor> data_gradient = optional_tensor(dx, "dx");
     const std::shared_ptr<Tensor> weight_gradient = optional_tensor(dw, "dw");
     const std::shared_ptr<Tensor> bias_gradient = optional_tensor(dbias, "dbias");
-    layer.backward(
-        stream_of(queue, *layer.context()), layer.last(), *object_of(dy, "dy"), data_gradient.get(),
+    linear::LayerPass pass = own_pass(object);
+    if (part == Part::data) {
+        pass = without_gradients(std::move(pass));
+    } else if (pass.adapters.empty()) {
+        (void)object_of(dw, "dw");
+    }
+    check_wanted(pass, data_gradient.get(), weight_gradient.get(), bias_gradient.get());
+    linear::backward(
+        stream_of(queue, *object.layer.context()), pass, *object_of(dy, "dy"), data_gradient.get(),
         {weight_gradient.get(), bias_gradient.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-    return warn_of_backward(layer);
+    return warn_of_backward(pass);
 }
 
 linear::OperandState read_counts(const linear::Linear& layer, recipe::Operand operand) {
@@ -87,36 +97,22 @@ recipe::Operand mp::capi::operand_of(int32_t number) {
     return static_cast<recipe::Operand>(number);
 }
 
-mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std::string& note) {
-    const std::string reason = object->layer.policy().fallback();
-    if (!reason.empty()) { // before the handle: nothing fails after it
-        const std::string& name = object->layer.options().name;
-        note = name.empty() ? "linear: it" : "linear '" + name + "':";
-        note += " stays in high precision: " + reason;
-        object->layer.context()->log(LogLevel::warning, [&] { return note; });
+std::string mp::capi::fallback_note(const linear::Linear& layer) {
+    const std::string reason = layer.policy().fallback();
+    if (reason.empty()) {
+        return {};
     }
+    const std::string& name = layer.options().name;
+    const std::string note = (name.empty() ? "linear: it" : "linear '" + name + "':") +
+                             " stays in high precision: " + reason;
+    layer.context()->log(LogLevel::warning, [&] { return note; });
+    return note;
+}
+
+mp_linear* mp::capi::made_layer(const std::shared_ptr<LinearObject>& object, std::string& note) {
+    note = fallback_note(object->layer); // before the handle: nothing fails after it
     complete(object->layer.context()->stream());
     return make_handle<mp_linear>(object);
-}
-
-mp_status mp::capi::warn_of_backward(linear::Linear& layer) {
-    if (const char* const what = layer.notes().forgotten_end_step(layer.weight().tensor());
-        what != nullptr) {
-        return warn(std::string("linear: ") + what +
-                    ", and mp_linear_end_step has not ended the step before: its "
-                    "scales and cached weights are still those of that step");
-    }
-    const std::string note = layer.notes().accumulation();
-    return note.empty() ? MP_STATUS_OK : warn(note);
-}
-
-void mp::capi::check_wanted(const Tensor* dx, const Tensor* dw, const Tensor* dbias) {
-    if (dx == nullptr && dw == nullptr) {
-        fail(Code::invalid_argument, "linear: dx and dw are both NULL; one must be wanted");
-    }
-    if (dw == nullptr && dbias != nullptr) {
-        fail(Code::invalid_argument, "linear: dbias is given without dw");
-    }
 }
 
 mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_linear_desc* desc,
@@ -136,9 +132,10 @@ mp_status mp_linear_create(mp_context* context, mp_recipe* recipe, const mp_line
 
 mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor* x, mp_tensor* y) {
     return boundary([&] {
-        linear::Linear& layer = object_of(linear, "linear")->layer;
-        layer.forward(stream_of(queue, *layer.context()), object_of(x, "x"),
-                      object_of(y, "y").get(), layer.last());
+        LinearObject& object = *object_of(linear, "linear");
+        linear::forward(stream_of(queue, *object.layer.context()), own_pass(object),
+                        object_of(x, "x"), object_of(y, "y").get(), linear::Keep::input);
+        forget_others(object, nullptr);
     });
 }
 
@@ -146,30 +143,25 @@ mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, const mp_t
                                   mp_tensor* dx) {
     return boundary([&]() -> mp_status {
         (void)object_of(dx, "dx");
-        return backward(linear, queue, dy, dx, nullptr, nullptr, 0);
+        return backward(Part::data, linear, queue, dy, dx, nullptr, nullptr, 0);
     });
 }
 
 mp_status mp_linear_backward_weight(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                     mp_tensor* dw, mp_tensor* dbias, uint32_t flags) {
-    return boundary([&]() -> mp_status {
-        (void)object_of(dw, "dw");
-        return backward(linear, queue, dy, nullptr, dw, dbias, flags);
-    });
+    return boundary(
+        [&] { return backward(Part::all, linear, queue, dy, nullptr, dw, dbias, flags); });
 }
 
 mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy, mp_tensor* dx,
                              mp_tensor* dw, mp_tensor* dbias, uint32_t flags) {
-    return boundary([&]() -> mp_status {
-        (void)object_of(dw, "dw");
-        return backward(linear, queue, dy, dx, dw, dbias, flags);
-    });
+    return boundary([&] { return backward(Part::all, linear, queue, dy, dx, dw, dbias, flags); });
 }
 
 mp_status mp_linear_end_step(mp_linear* const* linears, int32_t count, mp_queue* queue,
                              mp_comm* comm) {
     return boundary([&] {
-        const auto layers = listed_layers(linears, count);
+        const auto layers = with_adapters(listed_layers(linears, count));
         std::vector<linear::Linear*> plain;
         plain.reserve(layers.size());
         for (const auto& object : layers) {
@@ -293,7 +285,15 @@ mp_status mp_linear_set_scaling(mp_linear* linear, const void* data, size_t byte
 mp_status mp_linear_describe(const mp_linear* linear, char* buffer, size_t capacity,
                              size_t* needed) {
     return boundary([&] {
-        copy_text(object_of(linear, "linear")->layer.describe(), buffer, capacity, needed);
+        const LinearObject& object = *object_of(linear, "linear");
+        std::string text = object.layer.describe();
+        for (const auto& adapter : adapters_of(object)) {
+            text += "; adapter '" + adapter->options.name + "'" +
+                    (adapter->is_active ? "" : ", switched off") + ", of rank " +
+                    std::to_string(adapter->options.rank) + ": a, " + adapter->a->layer.describe() +
+                    "; b, " + adapter->b->layer.describe();
+        }
+        copy_text(text, buffer, capacity, needed);
     });
 }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// mp_linear over plain memory: linear.h.
+// mp_linear and mp_adapter over plain memory: linear.h, adapter.h.
 #include <memory>
 
+#include "adapter_object.hpp"
 #include "boundary.hpp"
+#include "layer_pass_of.hpp"
 #include "linear_desc.hpp"
 #include "objects.hpp"
 
@@ -96,13 +98,16 @@ mp_status mp_linear_create_pointers(mp_context* context, mp_recipe* recipe,
 mp_status mp_linear_forward_pointers(mp_linear* linear, mp_queue* queue, int64_t rows,
                                      const void* x, void* y, int32_t dtype) {
     return boundary([&] {
-        linear::Linear& layer = object_of(linear, "linear")->layer;
+        LinearObject& object = *object_of(linear, "linear");
+        const linear::Linear& layer = object.layer;
         check_rows(rows);
         const Memory memory(layer.context());
         const auto& sizes = layer.options();
         const auto input = memory.required_tensor(x, dtype, matrix(rows, sizes.in_features), "x");
         const auto result = memory.required_tensor(y, dtype, matrix(rows, sizes.out_features), "y");
-        layer.forward(stream_of(queue, *layer.context()), input, result.get(), layer.last());
+        linear::forward(stream_of(queue, *layer.context()), own_pass(object), input, result.get(),
+                        linear::Keep::input);
+        forget_others(object, nullptr);
     });
 }
 
@@ -110,7 +115,8 @@ mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue, int64_
                                       const void* dy, void* dx, int32_t dtype, void* dw,
                                       void* dbias, int32_t grad_dtype, uint32_t flags) {
     return boundary([&]() -> mp_status {
-        linear::Linear& layer = object_of(linear, "linear")->layer;
+        LinearObject& object = *object_of(linear, "linear");
+        const linear::Linear& layer = object.layer;
         check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
         check_rows(rows);
         const Memory memory(layer.context());
@@ -121,9 +127,52 @@ mp_status mp_linear_backward_pointers(mp_linear* linear, mp_queue* queue, int64_
         const auto weight =
             memory.tensor(dw, grad_dtype, matrix(sizes.out_features, sizes.in_features), "dw");
         const auto bias = memory.tensor(dbias, grad_dtype, {{sizes.out_features}, 1}, "dbias");
-        check_wanted(data.get(), weight.get(), bias.get());
-        layer.backward(stream_of(queue, *layer.context()), layer.last(), *gradient, data.get(),
-                       {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-        return warn_of_backward(layer);
+        const linear::LayerPass pass = own_pass(object);
+        check_wanted(pass, data.get(), weight.get(), bias.get());
+        linear::backward(stream_of(queue, *layer.context()), pass, *gradient, data.get(),
+                         {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
+        return warn_of_backward(pass);
+    });
+}
+
+mp_status mp_adapter_create_pointers(mp_linear* linear, mp_recipe* recipe,
+                                     const mp_adapter_desc* desc, const void* a, const void* b,
+                                     int32_t dtype, mp_adapter** out) {
+    return boundary([&]() -> mp_status {
+        output(out);
+        return make_adapter(
+            linear, recipe, desc,
+            [&](const linear::Linear& base, int64_t rank) {
+                if (rank <= 0) {
+                    fail(Code::invalid_shape, "adapter: desc.rank is %lld; it must be > 0",
+                         static_cast<long long>(rank));
+                }
+                const Memory memory(base.context());
+                const auto& sizes = base.options();
+                return std::pair{
+                    memory.required_tensor(a, dtype, matrix(rank, sizes.in_features), "a"),
+                    memory.required_tensor(b, dtype, matrix(sizes.out_features, rank), "b")};
+            },
+            out);
+    });
+}
+
+mp_status mp_adapter_set_grads_pointers(mp_adapter* adapter, void* da, void* db, int32_t dtype) {
+    return boundary([&] {
+        AdapterObject& object = *object_of(adapter, "adapter");
+        const Memory memory(object.base->layer.context());
+        set_grads(object, memory.tensor(da, dtype, object.a->layer.weight().tensor().shape(), "da"),
+                  memory.tensor(db, dtype, object.b->layer.weight().tensor().shape(), "db"));
+    });
+}
+
+mp_status mp_adapter_set_magnitude_pointers(mp_adapter* adapter, void* magnitude, void* gradient,
+                                            int32_t dtype) {
+    return boundary([&] {
+        AdapterObject& object = *object_of(adapter, "adapter");
+        const Memory memory(object.base->layer.context());
+        const Shape shape = {{object.base->layer.options().out_features}, 1};
+        set_magnitude(object, memory.tensor(magnitude, dtype, shape, "magnitude"),
+                      memory.tensor(gradient, dtype, shape, "gradient"));
     });
 }

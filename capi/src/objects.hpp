@@ -8,13 +8,16 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "checkpoint/checkpointer.hpp"
 #include "comm/communicator.hpp"
 #include "context/context.hpp"
 #include "gemm/gemm.hpp"
 #include "handles.hpp"
+#include "linear/adapter.hpp"
 #include "linear/linear.hpp"
+#include "linear/magnitude.hpp"
 #include "mixedprec.h"
 #include "model/model_writer.hpp"
 #include "model/tensor_source.hpp"
@@ -51,6 +54,8 @@ struct RecipeObject {
     std::atomic<bool> has_noted_weights{false}; // that only its products apply
 };
 
+struct AdapterObject;
+
 // A layer, and who is notified about its operands.
 struct LinearObject {
     template <typename... Arguments>
@@ -65,15 +70,48 @@ struct LinearObject {
     int32_t every = 0;
     int32_t steps = 0;                   // since it was last called
     std::weak_ptr<const void> optimizer; // whose steps end this layer's (mp_optimizer_set_linears)
+    std::vector<std::weak_ptr<AdapterObject>> adapters; // in the order in which they were made
+};
+
+// What mp_adapter_create made, and what the layers behind it need for a pass.
+struct AdapterObject {
+    std::shared_ptr<LinearObject> base;
+    std::shared_ptr<LinearObject> a;
+    std::shared_ptr<LinearObject> b;
+    linear::AdapterOptions options;
+    uint64_t number = 0;        // no other adapter has it
+    std::shared_ptr<Tensor> da; // null: not wanted
+    std::shared_ptr<Tensor> db;
+    std::shared_ptr<Tensor> magnitude; // null: there is none
+    std::shared_ptr<Tensor> dmagnitude;
+    linear::KeptDirection kept; // of the layer's own forwards
+    bool is_active = true;
 };
 
 // What one forward of a layer keeps.
 struct SavedObject {
+    struct OfAdapter {
+        explicit OfAdapter(Stream& stream) : a(stream), b(stream) {}
+        linear::Saved a;
+        linear::Saved b;
+        linear::KeptDirection kept;
+    };
     explicit SavedObject(std::shared_ptr<LinearObject> owner)
         : linear(std::move(owner)), saved(linear->layer.context()->stream()) {}
 
     std::shared_ptr<LinearObject> linear;
     linear::Saved saved;
+    std::map<uint64_t, OfAdapter> adapters; // by AdapterObject::number
+    // What the newest forward keeps in memory of mp_saved_set_memory, and where.
+    struct Part {
+        uint64_t adapter = 0; // 0: the layer itself
+        bool is_a = false;
+        std::size_t place = 0;
+        std::size_t bytes = 0;
+    };
+    std::vector<Part> layout;
+    void* lent = nullptr;
+    std::size_t lent_bytes = 0;
 };
 
 // An optimizer, and the layers whose monitors its steps call.
@@ -187,6 +225,7 @@ struct mp_recipe : mp::capi::Handle<mp::capi::RecipeObject, 0x4d505243> {};
 struct mp_gemm : mp::capi::Handle<mp::capi::GemmObject, 0x4d50474d> {};
 struct mp_linear : mp::capi::Handle<mp::capi::LinearObject, 0x4d504c49, true> {};
 struct mp_saved : mp::capi::Handle<mp::capi::SavedObject, 0x4d505341, true> {};
+struct mp_adapter : mp::capi::Handle<mp::capi::AdapterObject, 0x4d504144, true> {};
 struct mp_scaler : mp::capi::Handle<mp::scaler::LossScaler, 0x4d505343, true> {};
 struct mp_optimizer : mp::capi::Handle<mp::capi::OptimizerObject, 0x4d504f50, true> {};
 struct mp_step_plan : mp::capi::Handle<mp::capi::StepPlanObject, 0x4d505350, true> {};

@@ -5,6 +5,7 @@
 
 #include "boundary.hpp"
 #include "layer_list.hpp"
+#include "layer_pass_of.hpp"
 #include "memory_report.hpp"
 #include "optim/step_memory.hpp"
 #include "optimizer_options.hpp"
@@ -128,7 +129,7 @@ mp_status mp_optimizer_set_linears(mp_optimizer* optimizer, mp_linear* const* li
         OptimizerObject& object = *owner;
         std::vector<std::shared_ptr<LinearObject>> layers;
         object.set_layers([&] {
-            layers = listed_layers(linears, count);
+            layers = with_adapters(listed_layers(linears, count));
             std::vector<std::shared_ptr<linear::Linear>> inner;
             inner.reserve(layers.size());
             for (const auto& layer : layers) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "boundary.hpp"
+#include "layer_pass_of.hpp"
 #include "linear_desc.hpp"
 #include "numerics/philox.hpp"
 #include "objects.hpp"
@@ -28,7 +29,7 @@ recipe::GemmRole role_of(int32_t product) {
 }
 
 // Of this layer; null for NULL.
-linear::Saved* saved_of(const mp_saved* handle, const LinearObject& linear) {
+SavedObject* saved_of(const mp_saved* handle, const LinearObject& linear) {
     if (handle == nullptr) {
         return nullptr;
     }
@@ -37,7 +38,7 @@ linear::Saved* saved_of(const mp_saved* handle, const LinearObject& linear) {
         fail(Code::invalid_argument,
              "saved was made for another layer; each layer needs its own (mp_saved_create)");
     }
-    return &object.saved;
+    return &object;
 }
 
 linear::Keep keep_of(uint32_t flags, const mp_saved* saved) {
@@ -66,12 +67,15 @@ mp_status mp_saved_create(mp_linear* linear, mp_saved** out) {
     return boundary([&] {
         output(out);
         const std::shared_ptr<LinearObject> owner = object_of(linear, "linear");
-        if (owner->layer.last() == nullptr) {
+        if (owner->layer.last() == nullptr &&
+            (owner->layer.options().inference || adapters_of(*owner).empty())) {
             fail(Code::bad_state,
-                 "linear: it was made with MP_LINEAR_INFERENCE or MP_LINEAR_FROZEN, "
-                 "and keeps nothing of a forward");
+                 "linear: it was made with MP_LINEAR_INFERENCE or MP_LINEAR_FROZEN, has no "
+                 "adapter that is trained, and keeps nothing of a forward");
         }
-        *out = make_handle<mp_saved>(std::make_shared<SavedObject>(owner));
+        const auto made = std::make_shared<SavedObject>(owner);
+        make_places(*made);
+        *out = make_handle<mp_saved>(made);
     });
 }
 
@@ -79,12 +83,22 @@ mp_status mp_linear_forward_saved(mp_linear* linear, mp_queue* queue, mp_tensor*
                                   mp_saved* saved, uint32_t flags) {
     return boundary([&] {
         LinearObject& object = *object_of(linear, "linear");
-        linear::Saved* const place = saved_of(saved, object);
+        SavedObject* const place = saved_of(saved, object);
         const linear::Keep keep = keep_of(flags, saved);
         const std::shared_ptr<Tensor> result =
             keep == linear::Keep::again ? tensor_or_null(y, "y") : object_of(y, "y");
-        object.layer.forward(stream_of(queue, *object.layer.context()), object_of(x, "x"),
-                             result.get(), place, keep);
+        const std::shared_ptr<Tensor>& input = object_of(x, "x");
+        Stream& stream = stream_of(queue, *object.layer.context());
+        const linear::LayerPass pass = saved_pass(object, place);
+        if (place == nullptr) {
+            linear::forward(stream, pass, input, result.get(), keep);
+            return;
+        }
+        const bool fits = input->columns() == object.layer.options().in_features;
+        LentParts parts(*place, fits ? input->rows() : 0);
+        linear::forward(stream, pass, input, result.get(), keep);
+        parts.commit();
+        forget_others(object, place);
     });
 }
 
@@ -94,56 +108,53 @@ mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, const mp_
     return boundary([&]() -> mp_status {
         LinearObject& object = *object_of(linear, "linear");
         check_flags(flags, MP_BACKWARD_ACCUMULATE, "flags");
-        linear::Saved* const place = saved_of(saved, object);
+        SavedObject* const place = saved_of(saved, object);
         const std::shared_ptr<Tensor> data = tensor_or_null(dx, "dx");
         const std::shared_ptr<Tensor> weight = tensor_or_null(dw, "dw");
         const std::shared_ptr<Tensor> bias = tensor_or_null(dbias, "dbias");
-        check_wanted(data.get(), weight.get(), bias.get());
+        check_saved_gradients(object, place);
+        const linear::LayerPass pass = saved_pass(object, place);
+        check_wanted(pass, data.get(), weight.get(), bias.get());
         if (weight != nullptr && place == nullptr) {
             fail(Code::null_argument,
                  "saved is NULL; dw needs what a forward kept (mp_linear_forward_saved)");
         }
-        object.layer.backward(stream_of(queue, *object.layer.context()), place,
-                              *object_of(dy, "dy"), data.get(),
-                              {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
-        return warn_of_backward(object.layer);
+        linear::backward(stream_of(queue, *object.layer.context()), pass, *object_of(dy, "dy"),
+                         data.get(),
+                         {weight.get(), bias.get(), (flags & MP_BACKWARD_ACCUMULATE) != 0});
+        return warn_of_backward(pass);
     });
 }
 
 mp_status mp_linear_get_saved_bytes(const mp_linear* linear, int64_t rows, size_t* bytes) {
     return boundary([&] {
-        const linear::Linear& layer = object_of(linear, "linear")->layer;
-        const int64_t sizes[] = {rows, layer.options().in_features};
-        (void)checked_shape(2, sizes, DType::fp32, "rows");
-        *required(bytes, "bytes") = linear::saved_bytes(layer, rows);
+        const LinearObject& object = *object_of(linear, "linear");
+        *required(bytes, "bytes") = saved_bytes(object, rows);
     });
 }
 
 mp_status mp_saved_set_memory(mp_saved* saved, void* memory, size_t bytes) {
     return boundary([&] {
         SavedObject& object = *object_of(saved, "saved");
-        linear::Saved& place = object.saved;
-        const bool holds = place.has_input();
-        if (holds && !place.memory().is_lent()) {
+        if (has_kept(object) && object.lent == nullptr) {
             fail(Code::bad_state, "saved: x is kept in %s; name the memory before the forward",
-                 place.borrows() ? "the caller's own tensor" : "the library's memory");
+                 object.saved.borrows() ? "the caller's own tensor" : "the library's memory");
         }
         check_lent(memory, bytes);
-        const std::size_t kept =
-            holds ? linear::saved_bytes(object.linear->layer, place.rows()) : 0;
+        const std::size_t kept = kept_bytes(object);
         if (memory != nullptr && bytes < kept) {
             fail(Code::invalid_argument, "memory has %zu bytes, but %zu are kept", bytes, kept);
         }
-        place.lend(memory, bytes);
+        move_parts(object, memory, bytes);
     });
 }
 
 mp_status mp_saved_get_memory(const mp_saved* saved, void** memory, size_t* bytes) {
     return boundary([&] {
-        const linear::OperandMemory& place = object_of(saved, "saved")->saved.memory();
-        *required(memory, "memory") = place.lent();
+        const SavedObject& object = *object_of(saved, "saved");
+        *required(memory, "memory") = object.lent;
         if (bytes != nullptr) {
-            *bytes = place.lent_bytes();
+            *bytes = object.lent_bytes;
         }
     });
 }

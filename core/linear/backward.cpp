@@ -24,6 +24,7 @@ DType result_of_wgrad(const numerics::Rounding& rounding, const Tensor& dw) noex
 
 void check_gradients(const WeightGradients& g, const numerics::Rounding& rounding,
                      const Tensor& weight, const Tensor* bias) {
+    g.dw->require_memory("linear: dw");
     check_dtype(*g.dw, "dw", true);
     check_shape_is(*g.dw, weight.shape(), "dw");
     if (rounding.stochastic && g.dw->scales() != nullptr) {
@@ -65,31 +66,38 @@ void bias_gradient(Stream& stream, const Tensor& dy, Tensor& dbias, bool accumul
 
 } // namespace
 
-void Linear::check_backward(const Stream& stream, const Saved* saved, const Tensor& dy,
-                            const Tensor* dx, const WeightGradients& g) const {
-    const Format& kept = policy_->b(GemmRole::wgrad);
-    MemoryRanges ranges;
-    add_own(stream, ranges);
-    ranges.add("dy", MemoryRanges::Use::read, &dy);
-    ranges.add("dx", MemoryRanges::Use::written, dx);
+void Linear::add_backward(MemoryRanges& ranges, const Saved* saved,
+                          const WeightGradients& g) const {
+    add_own(ranges);
     ranges.add("dw", MemoryRanges::Use::written, g.dw);
     ranges.add("dbias", MemoryRanges::Use::written, g.dbias);
-    if (g.dw != nullptr) {
-        saved->add_to(ranges, kept, options_.in_features);
+    if (g.dw != nullptr) { // else dx may take the place of x
+        add_kept(ranges, *saved);
+    }
+}
+
+void Linear::add_kept(MemoryRanges& ranges, const Saved& saved) const {
+    saved.add_to(ranges, policy_->b(GemmRole::wgrad), options_.in_features);
+}
+
+void Linear::check_workspace(const Stream& stream, const Saved* saved) const {
+    MemoryRanges ranges;
+    ranges.add_workspace(stream);
+    if (saved != nullptr) {
+        add_kept(ranges, *saved);
     }
     ranges.check("linear");
-    if (g.dw == nullptr && saved != nullptr) { // dx may take the place of x, scratch memory may not
-        MemoryRanges room;
-        room.add_workspace(stream);
-        saved->add_to(room, kept, options_.in_features);
-        room.check("linear");
-    }
 }
 
 void Linear::weight_gradient(Stream& stream, Saved& saved, const ArrayRef& dy,
                              const WeightGradients& gradients) {
     Tensor& dw = *gradients.dw;
-    const ArrayRef x = saved.input(stream);
+    ArrayRef x = saved.input(stream);
+    std::optional<DroppedMatrix> dropped;
+    if (saved.is_whole()) {
+        dropped.emplace(stream, dropout_, x, context_, scaling_.passes().seed(), saved.pass().time);
+        x = dropped->tensor()->array();
+    }
     const bool is_quantized = dw.scales() != nullptr;
     std::optional<Scratch> wide;
     TensorRef target = dw.ref();
@@ -119,10 +127,35 @@ void Linear::weight_gradient(Stream& stream, Saved& saved, const ArrayRef& dy,
     }
 }
 
+gemm::GemmPlan& Linear::data_product(const Saved* saved, int64_t rows, const Result& dx) {
+    return has_dropped(saved)
+               ? products_.plan(GemmRole::dgrad, rows, DType::fp32, false)
+               : products_.plan(GemmRole::dgrad, rows, dx.tensor->dtype(), dx.accumulate);
+}
+
+void Linear::data_gradient(Stream& stream, const Saved* saved, uint64_t time, const ArrayRef& dy,
+                           const Result& dx) {
+    std::optional<ScratchOperand> w_scratch;
+    const ArrayRef w =
+        weight_.view(stream, GemmRole::dgrad, w_scratch, {scaling_, amaxes_, options_.with_stats});
+    gemm::GemmPlan& product = data_product(saved, dy.rows, dx);
+    void* const target = dx.tensor->data();
+    if (!has_dropped(saved)) {
+        product.run(stream, {dy.data, w.data, nullptr, dx.accumulate ? target : nullptr, target,
+                             dy.scale_inv, w.scale_inv});
+        return;
+    }
+    const Scratch wide(stream, static_cast<std::size_t>(dx.tensor->count()) * sizeof(float));
+    product.run(stream,
+                {dy.data, w.data, nullptr, nullptr, wide.data(), dy.scale_inv, w.scale_inv});
+    dropout_.run(stream, {wide.data(), dx.tensor->count(), DType::fp32}, dx.tensor->ref(),
+                 scaling_.passes().seed(), time, dx.accumulate);
+}
+
 // Where the products want two formats dy is rounded twice, into the same scratch memory. Codes that waited for the second product
 // would leave the cache, which costs more than a second reading: 1 to 4 % of a layer on a Zen 5.
 void Linear::multiply_gradient(Stream& stream, Saved* saved, uint64_t time, const Tensor& dy,
-                               Tensor* dx, const WeightGradients& gradients) {
+                               const Result& dx, const WeightGradients& gradients) {
     const Format& for_dx = policy_->a(GemmRole::dgrad);
     const Format& for_dw = policy_->a(GemmRole::wgrad);
     const Tracking tracking = scaling_.tracking(Operand::grad_output, options_.with_stats);
@@ -130,14 +163,9 @@ void Linear::multiply_gradient(Stream& stream, Saved* saved, uint64_t time, cons
         return making(role, Operand::grad_output, tracking, time);
     };
     std::optional<ScratchOperand> first;
-    if (dx != nullptr) {
+    if (dx.tensor != nullptr) {
         first.emplace(stream, dy, for_dx, how_for(GemmRole::dgrad));
-        std::optional<ScratchOperand> w_scratch;
-        const ArrayRef w = weight_.view(stream, GemmRole::dgrad, w_scratch,
-                                        {scaling_, amaxes_, options_.with_stats});
-        const ArrayRef& a = first->array();
-        products_.plan(GemmRole::dgrad, dy.rows(), dx->dtype(), false)
-            .run(stream, {a.data, w.data, nullptr, nullptr, dx->data(), a.scale_inv, w.scale_inv});
+        data_gradient(stream, saved, time, first->array(), dx);
     }
     if (gradients.dw == nullptr) {
         return;
@@ -153,31 +181,36 @@ void Linear::multiply_gradient(Stream& stream, Saved* saved, uint64_t time, cons
     notes_.end(weight_.tensor(), *gradients.dw, gradients.accumulate);
 }
 
-void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
-                      const WeightGradients& gradients) {
+void Linear::prepare_backward(Stream& stream, const Saved* saved, const Tensor& dy,
+                              const Result& dx, const WeightGradients& gradients) {
     products_.forget_old();
     const Device& device = weight_.tensor().device();
     const int64_t rows = rows_of(dy, options_.out_features, device, "dy", true);
     refuse_frozen_bits(stream);
-    if (dx != nullptr) {
+    if (dx.tensor != nullptr) {
         weight_.require_memory(GemmRole::dgrad);
-        check_rows(dy, "dy", rows, *dx, "dx", rows_of(*dx, options_.in_features, device, "dx"));
-        (void)products_.plan(GemmRole::dgrad, rows, dx->dtype(), false);
+        check_rows(dy, "dy", rows, *dx.tensor, "dx",
+                   rows_of(*dx.tensor, options_.in_features, device, "dx"));
+        (void)data_product(saved, rows, dx);
     }
     if (gradients.dw != nullptr) {
-        check_kept(saved, dy, rows);
+        check_kept(keeps_input() ? saved : nullptr, dy, rows);
         check_gradients(gradients, rounding_, weight_.tensor(), bias_.get());
         // Before dx is written: a failed call changes nothing.
         (void)products_.plan(GemmRole::wgrad, rows, result_of_wgrad(rounding_, *gradients.dw),
                              gradients.accumulate);
     }
-    check_backward(stream, saved, dy, dx, gradients);
-    if (dx != nullptr && saved != nullptr) {
-        saved->drop_under(*dx, policy_->b(GemmRole::wgrad), options_.in_features);
+    check_workspace(stream, saved);
+}
+
+void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, const Result& dx,
+                      const WeightGradients& gradients) {
+    if (dx.tensor != nullptr && saved != nullptr) {
+        saved->drop_under(*dx.tensor, policy_->b(GemmRole::wgrad), options_.in_features);
     }
     count_codes(stream, scaling_.tracking(Operand::grad_output, options_.with_stats), dy);
     const bool is_rounded =
-        (dx != nullptr && is_rounded_to(dy, policy_->a(GemmRole::dgrad))) ||
+        (dx.tensor != nullptr && is_rounded_to(dy, policy_->a(GemmRole::dgrad))) ||
         (gradients.dw != nullptr && is_rounded_to(dy, policy_->a(GemmRole::wgrad)));
     if (options_.with_stats && !is_rounded) {
         count_unrounded(stream, scaling_, Operand::grad_output, dy);
@@ -188,8 +221,18 @@ void Linear::backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx
     if (gradients.dbias != nullptr) {
         bias_gradient(stream, dy, *gradients.dbias, gradients.accumulate);
     }
+    end_backward(stream, saved, pass);
+}
+
+void Linear::end_backward(Stream& stream, Saved* saved, Pass& pass) {
     amaxes_.count(stream, scaling_, saved);
     scaling_.passes().end(pass);
+}
+
+void Linear::pass_over(Stream& stream, Saved& saved) {
+    if (saved.rows() >= 0) {
+        end_backward(stream, &saved, saved.pass());
+    }
 }
 
 } // namespace mp::linear

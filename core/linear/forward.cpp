@@ -63,55 +63,72 @@ Pass Linear::begin_pass(Saved* saved, Keep keep) {
     return saved->pass() = passes.begin(saved->pass(), saved != &last_);
 }
 
-void Linear::check_forward(const Stream& stream, const Tensor& x, const Tensor* y,
-                           const Saved* saved, Keep keep) const {
-    MemoryRanges ranges;
-    add_own(stream, ranges);
-    ranges.add("x", MemoryRanges::Use::read, &x);
-    ranges.add("y", MemoryRanges::Use::written, y);
-    if (saved != nullptr && keep != Keep::scale) {
+void Linear::add_forward(MemoryRanges& ranges, const Tensor& x, const Saved* saved,
+                         Keep keep) const {
+    add_own(ranges);
+    if (keeps_input(saved, keep)) {
         saved->memory().add_to(ranges, MemoryRanges::Use::written, policy_->b(GemmRole::wgrad),
                                x.rows(), x.columns());
     }
-    ranges.check("linear");
 }
 
-void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
-                     Keep keep) {
+void Linear::prepare_forward(Stream& stream, const Tensor& x, const Result& y, Saved* saved,
+                             Keep keep) {
     products_.forget_old();
     const Device& device = weight_.tensor().device();
-    const int64_t rows = rows_of(*x, options_.in_features, device, "x", true);
-    refuse_frozen_bits(stream);
+    const int64_t rows = rows_of(x, options_.in_features, device, "x", true);
+    const bool drops = dropout_.is_used() && keep != Keep::nothing;
+    if (drops || policy_->rounds_stochastically()) {
+        refuse_frozen_bits(stream);
+    }
+    if (drops) {
+        check_dtype(x, "x, which dropout is for,");
+    }
     if (keep == Keep::again) {
-        check_again(saved, *x, rows);
+        check_again(saved, x, rows);
     }
-    gemm::GemmPlan* product = nullptr;
-    if (y != nullptr) {
+    if (y.tensor != nullptr) {
         require_memory(weight_, bias_.get());
-        check_rows(*x, "x", rows, *y, "y", rows_of(*y, options_.out_features, device, "y"));
-        product = &products_.plan(GemmRole::fprop, rows, y->dtype(), false);
+        check_rows(x, "x", rows, *y.tensor, "y",
+                   rows_of(*y.tensor, options_.out_features, device, "y"));
+        (void)products_.plan(GemmRole::fprop, rows, y.tensor->dtype(), y.accumulate, !y.is_bare);
     }
+    if (keeps_input(saved, keep)) {
+        saved->make_room(stream, x, policy_->b(GemmRole::wgrad), !options_.copy_input);
+    }
+}
+
+void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& whole, const Result& y,
+                     Saved* saved, Keep keep) {
+    const int64_t rows = whole->count() / options_.in_features;
+    const uint64_t time = begin_pass(saved, keep).time;
+    std::optional<DroppedMatrix> dropped;
+    if (dropout_.is_used() && keep != Keep::nothing) {
+        dropped.emplace(stream, dropout_, whole->array(), context_, scaling_.passes().seed(), time);
+    }
+    const std::shared_ptr<Tensor>& x = dropped ? dropped->tensor() : whole;
+    const bool keeps = keeps_input(saved, keep);
     const Format& format = policy_->a(GemmRole::fprop);
     const Format& kept = policy_->b(GemmRole::wgrad);
-    if (saved != nullptr && keep != Keep::scale) {
-        saved->make_room(stream, *x, kept, !options_.copy_input);
-    }
-    check_forward(stream, *x, y, saved, keep);
     const Tracking tracking = track_input(stream, *x, saved, keep);
-    const auto how_for = [&, time = begin_pass(saved, keep).time](GemmRole role) {
+    const auto how_for = [&](GemmRole role) {
         return making(role, Operand::input, tracking, time);
     };
     std::optional<ScratchOperand> x_scratch;
-    if (saved != nullptr && keep == Keep::scale) {
-        saved->drop(rows);
-    } else if (saved != nullptr) {
+    if (keeps) {
         Sink how = how_for(GemmRole::wgrad);
-        if (product != nullptr && is_read_once(*x, kept, format)) {
+        if (y.tensor != nullptr && is_read_once(*x, kept, format)) {
             how.second = x_scratch.emplace(stream, format, rows, options_.in_features).array();
         }
-        saved->keep(stream, x, kept, how, !options_.copy_input);
+        // Numbers in the type that is kept need no copy of what is left of them.
+        const bool is_whole = dropped.has_value() && has_format(*whole, kept);
+        saved->keep(stream, is_whole ? whole : x, kept, how,
+                    !options_.copy_input && (is_whole || !dropped.has_value()));
+        saved->set_whole(is_whole);
+    } else if (saved != nullptr) {
+        saved->drop(rows);
     }
-    if (product == nullptr) {
+    if (y.tensor == nullptr) {
         return;
     }
     weight_.forget_uncached();
@@ -119,13 +136,12 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     const bool evaluates = keep == Keep::nothing;
     const bool counts = options_.with_stats && !evaluates && keep != Keep::again;
     if (counts) {
-        count_unrounded_operands(stream, *x, weight_, *policy_, scaling_,
-                                 saved != nullptr && keep != Keep::scale);
+        count_unrounded_operands(stream, *x, weight_, *policy_, scaling_, keeps);
     }
     const ArrayRef w =
         weight_.view(stream, GemmRole::fprop, w_scratch, {scaling_, amaxes_, counts}, evaluates);
     // The copy kept for backward serves as the operand too where both products want the same format.
-    const bool shares = saved != nullptr && saved->has_input() && kept == format;
+    const bool shares = keeps && saved->has_input() && kept == format && !saved->is_whole();
     if (!shares && !x_scratch) {
         x_scratch.emplace(stream, *x, format, how_for(GemmRole::fprop));
     }
@@ -133,8 +149,11 @@ void Linear::forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y
     if (!evaluates && !options_.inference) {
         amaxes_.forward_done(stream, keep == Keep::again ? nullptr : tracking.amax);
     }
-    product->run(stream, {input.data, w.data, bias_ != nullptr ? bias_->data() : nullptr, nullptr,
-                          y->data(), input.scale_inv, w.scale_inv});
+    void* const target = y.tensor->data();
+    const bool has_bias = bias_ != nullptr && !y.is_bare;
+    products_.plan(GemmRole::fprop, rows, y.tensor->dtype(), y.accumulate, !y.is_bare)
+        .run(stream, {input.data, w.data, has_bias ? bias_->data() : nullptr,
+                      y.accumulate ? target : nullptr, target, input.scale_inv, w.scale_inv});
 }
 
 } // namespace mp::linear

@@ -38,7 +38,7 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
       bias_(std::move(bias)),
       products_(context_, weight_.tensor().stream().shared_device(), policy_,
                 {options.in_features, options.out_features,
-                 bias_ != nullptr ? bias_->dtype() : DType::none}),
+                 bias_ != nullptr ? bias_->dtype() : DType::none, options.scale}),
       notes_(false) {
     if (options_.in_features <= 0 || options_.out_features <= 0) {
         fail(Code::invalid_shape,
@@ -64,6 +64,10 @@ Linear::Linear(std::shared_ptr<Context> context, const recipe::Recipe& recipe,
     if (policy_->is_fp8()) {
         scaling_ = ScalingState(context_->stream(), policy_->recipe().fp8, options_.frozen);
         amaxes_ = ForwardAmaxes(context_->stream(), scaling_);
+    }
+    if (options_.drop_below > 0 && !options_.inference) {
+        dropout_ = Dropout(options_.drop_below, options_.name);
+        scaling_.keep_passes();
     }
     notes_ = GradientNotes(options_.cache_weight || scaling_.delayed() != nullptr);
     collect_stats(false);
@@ -105,6 +109,9 @@ void Linear::refuse_frozen_bits(const Stream& stream) const {
         stream.refuse_capture("linear: operands are rounded stochastically (gemm.*.rounding), by "
                               "other random bits in every pass");
     }
+    if (dropout_.is_used()) {
+        stream.refuse_capture("linear: each pass drops other elements of x");
+    }
 }
 
 Sink Linear::making(recipe::GemmRole role, recipe::Operand operand, const Tracking& tracking,
@@ -112,10 +119,9 @@ Sink Linear::making(recipe::GemmRole role, recipe::Operand operand, const Tracki
     return sink_by(tracking, scaling_.passes().at(policy_->resolve(role, operand).rounding, time));
 }
 
-void Linear::add_own(const Stream& stream, MemoryRanges& ranges) const {
+void Linear::add_own(MemoryRanges& ranges) const {
     weight_.add_to(ranges);
     ranges.add("the bias", MemoryRanges::Use::read, bias_.get());
-    ranges.add_workspace(stream);
 }
 
 std::string Linear::describe() const {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "linear/dropout.hpp"
 #include "linear/forward_amaxes.hpp"
 #include "linear/gradient_notes.hpp"
 #include "linear/operand.hpp"
@@ -28,6 +29,8 @@ struct LinearOptions {
     bool is_first_or_last = false; // of the whole model
     bool with_stats = false;
     bool copy_input = false; // never x by reference
+    float scale = 1.0F;      // of the product, and so of both gradients
+    uint32_t drop_below = 0; // of x, where it is trained: of 65536 elements so many are dropped
     std::string name;        // for the recipe's rules and for messages; may be empty
 };
 
@@ -36,6 +39,13 @@ struct WeightGradients {
     Tensor* dw = nullptr;
     Tensor* dbias = nullptr;
     bool accumulate = false;
+};
+
+// Where y or dx goes; a null tensor is not wanted.
+struct Result {
+    Tensor* tensor = nullptr;
+    bool accumulate = false; // added to what is there, and rounded once more
+    bool is_bare = false;    // y without the bias
 };
 
 // What a forward leaves in what it was given to keep.
@@ -54,13 +64,27 @@ class Linear {
 
     // The layer's own: what the last forward kept. Null: none is kept.
     [[nodiscard]] Saved* last() noexcept { return keeps_input() ? &last_ : nullptr; }
-    // y null: only what is kept, `again`. `saved` null: nothing is, and only a backward without it counts what was seen.
-    void forward(Stream& stream, const std::shared_ptr<Tensor>& x, Tensor* y, Saved* saved,
-                 Keep keep = Keep::input);
-    // dx null: only the weight's gradients; gradients.dw null: only dx, for which `saved` may be null.
+    // The same of a layer that has adapters, which keep something where it does not.
+    [[nodiscard]] Saved& last_with_adapters() noexcept { return last_; }
+    // The two halves of a call; a pass over a layer with all its adapters (layer_pass.hpp) has both for each.
+    // Throws for what cannot be, but for memory that is named twice, and changes nothing.
+    void prepare_forward(Stream& stream, const Tensor& x, const Result& y, Saved* saved, Keep keep);
+    void prepare_backward(Stream& stream, const Saved* saved, const Tensor& dy, const Result& dx,
+                          const WeightGradients& gradients);
+    // Without y: only what is kept, `again`. `saved` null: nothing is, and only a backward without it counts what was seen. A
+    // layer that is frozen, or of inference, keeps no x in it.
+    void forward(Stream& stream, const std::shared_ptr<Tensor>& whole, const Result& y,
+                 Saved* saved, Keep keep);
+    // Without dx: only the weight's gradients; gradients.dw null: only dx, for which `saved` may be null.
     // What of x dx is written over is kept no longer.
-    void backward(Stream& stream, Saved* saved, const Tensor& dy, Tensor* dx,
+    void backward(Stream& stream, Saved* saved, const Tensor& dy, const Result& dx,
                   const WeightGradients& gradients);
+    // Instead of a backward of which nothing is wanted: its forward counts all the same.
+    void pass_over(Stream& stream, Saved& saved);
+    // Memory of the caller's that a call reads and writes, beside x, y, dx and dy.
+    void add_forward(MemoryRanges& ranges, const Tensor& x, const Saved* saved, Keep keep) const;
+    void add_backward(MemoryRanges& ranges, const Saved* saved, const WeightGradients& g) const;
+    void add_kept(MemoryRanges& ranges, const Saved& saved) const; // x
     // The weight has changed, or is about to; delayed scales move on.
     void end_step(Stream& stream);
 
@@ -69,6 +93,7 @@ class Linear {
     [[nodiscard]] const recipe::LayerPolicy& policy() const noexcept { return *policy_; }
     [[nodiscard]] WeightOperand& weight() noexcept { return weight_; }
     [[nodiscard]] const WeightOperand& weight() const noexcept { return weight_; }
+    [[nodiscard]] const Tensor* bias() const noexcept { return bias_.get(); }
     [[nodiscard]] const ScalingState& scaling() const noexcept { return scaling_; }
     // What scaling().save() returned. Weights converted before have the scales and amaxes of another state.
     void load_scaling(Stream& stream, const unsigned char* data, std::size_t size);
@@ -90,12 +115,10 @@ class Linear {
     [[nodiscard]] bool keeps_input() const noexcept {
         return !options_.inference && !options_.frozen;
     }
-    // What any call reads, and the queue's workspace, which it writes.
-    void add_own(const Stream& stream, MemoryRanges& ranges) const;
-    void check_forward(const Stream& stream, const Tensor& x, const Tensor* y, const Saved* saved,
-                       Keep keep) const;
-    void check_backward(const Stream& stream, const Saved* saved, const Tensor& dy,
-                        const Tensor* dx, const WeightGradients& gradients) const;
+    // What any call reads.
+    void add_own(MemoryRanges& ranges) const;
+    // That it does not lie where x is kept.
+    void check_workspace(const Stream& stream, const Saved* saved) const;
     Tracking track_input(Stream& stream, const Tensor& x, Saved* saved, Keep keep);
     // How codes of an operand are made at this time.
     [[nodiscard]] Sink making(recipe::GemmRole role, recipe::Operand operand,
@@ -103,7 +126,20 @@ class Linear {
     // Whose random bits this forward has.
     Pass begin_pass(Saved* saved, Keep keep);
     void multiply_gradient(Stream& stream, Saved* saved, uint64_t time, const Tensor& dy,
-                           Tensor* dx, const WeightGradients& gradients);
+                           const Result& dx, const WeightGradients& gradients);
+    // Whether a backward finds out what its forward dropped: an evaluation drops nothing.
+    [[nodiscard]] bool has_dropped(const Saved* saved) const noexcept {
+        return dropout_.is_used() && saved != nullptr && saved->rows() >= 0;
+    }
+    // What dx is multiplied into: fp32 that is then dropped out, or dx itself.
+    [[nodiscard]] gemm::GemmPlan& data_product(const Saved* saved, int64_t rows, const Result& dx);
+    void end_backward(Stream& stream, Saved* saved, Pass& pass);
+    void data_gradient(Stream& stream, const Saved* saved, uint64_t time, const ArrayRef& dy,
+                       const Result& dx);
+    // What a forward that is given this leaves in it.
+    [[nodiscard]] bool keeps_input(const Saved* saved, Keep keep) const noexcept {
+        return saved != nullptr && keep != Keep::scale && keeps_input();
+    }
     void weight_gradient(Stream& stream, Saved& saved, const ArrayRef& dy,
                          const WeightGradients& gradients);
 
@@ -118,6 +154,7 @@ class Linear {
     ForwardAmaxes amaxes_;
     GradientNotes notes_;
     numerics::Rounding rounding_;
+    Dropout dropout_;
     Saved last_;
 };
 

@@ -124,10 +124,10 @@ ArrayRef OperandMemory::array(const Stream& stream) {
         codes_.is_captured = true;
         scales_.is_captured = true;
     }
-    return place();
+    return placed();
 }
 
-ArrayRef OperandMemory::place() const noexcept {
+ArrayRef OperandMemory::placed() const noexcept {
     ArrayRef array = {
         codes_.buffer.data(), scales_.buffer.data(), nullptr, format_, rows_, columns_};
     if (is_lent()) {
@@ -157,14 +157,18 @@ void OperandMemory::check_room(const Tensor& source, const Format& format) const
     }
 }
 
+ArrayRef OperandMemory::place(Stream& stream, const Format& format, int64_t rows, int64_t columns) {
+    make_room(stream, format, rows, columns);
+    format_ = format;
+    rows_ = rows;
+    columns_ = columns;
+    return array(stream);
+}
+
 ArrayRef OperandMemory::fill(Stream& stream, const Tensor& source, const Format& format,
                              const Sink& how) {
     check_room(source, format);
-    make_room(stream, format, source.rows(), source.columns());
-    format_ = format;
-    rows_ = source.rows();
-    columns_ = source.columns();
-    const ArrayRef target = array(stream);
+    const ArrayRef target = place(stream, format, source.rows(), source.columns());
     convert(stream, source, target, how);
     return target;
 }

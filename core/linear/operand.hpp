@@ -35,6 +35,8 @@ class OperandMemory {
     void make_room(Stream& stream, const Format& format, int64_t rows, int64_t columns);
     // `how` says all but the array.
     ArrayRef fill(Stream& stream, const Tensor& source, const Format& format, const Sink& how);
+    // Memory alone, for somebody else to write.
+    ArrayRef place(Stream& stream, const Format& format, int64_t rows, int64_t columns);
     // For work that is enqueued now.
     [[nodiscard]] ArrayRef array(const Stream& stream);
     // Of the library's memory, but what only graphs still use.
@@ -56,7 +58,7 @@ class OperandMemory {
     };
     void drop(KeptBuffer& part) noexcept;
     void grow(KeptBuffer& part, Stream& stream, std::size_t bytes);
-    [[nodiscard]] ArrayRef place() const noexcept;
+    [[nodiscard]] ArrayRef placed() const noexcept;
 
     Format format_; // of what was filled last
     int64_t rows_ = 0;

@@ -12,15 +12,16 @@ bool has_power_of_two_scales(const Format& format) {
 } // namespace
 
 GemmDesc Products::desc_of(const Key& key) const {
-    const auto& [role, rows, result, accumulate] = key;
+    const auto& [role, rows, result, accumulate, has_bias] = key;
     GemmDesc d{};
     d.dtype_d = result;
+    d.alpha = sizes_.scale;
     d.beta = accumulate ? 1.0F : 0.0F;
     switch (role) {
     case recipe::GemmRole::fprop: // y [rows, out] = x [rows, in] * w [out, in]^T + bias
         d.m = rows, d.n = sizes_.out_features, d.k = sizes_.in_features;
         d.trans_b = true;
-        d.dtype_bias = sizes_.bias;
+        d.dtype_bias = has_bias ? sizes_.bias : DType::none;
         d.fast_accumulation = policy_->recipe().fp8.fast_accumulation;
         break;
     case recipe::GemmRole::dgrad: // dx [rows, in] = dy [rows, out] * w [out, in]
@@ -41,8 +42,9 @@ GemmDesc Products::desc_of(const Key& key) const {
     return d;
 }
 
-gemm::GemmPlan& Products::plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate) {
-    const Key key(role, rows, result, accumulate);
+gemm::GemmPlan& Products::plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate,
+                               bool has_bias) {
+    const Key key(role, rows, result, accumulate, has_bias);
     if (const auto found = plans_.find(key); found != plans_.end()) {
         return found->second;
     }

@@ -17,6 +17,7 @@ struct ProductSizes {
     int64_t in_features = 0;
     int64_t out_features = 0;
     DType bias = DType::none; // of the forward product; none: it has no bias
+    float scale = 1.0F;       // of each product
 };
 
 class Products {
@@ -27,15 +28,16 @@ class Products {
           sizes_(sizes) {}
 
     // For rows of x and of dy. Throws where the device cannot multiply so. Valid until forget_old().
-    gemm::GemmPlan& plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate);
+    gemm::GemmPlan& plan(recipe::GemmRole role, int64_t rows, DType result, bool accumulate,
+                         bool has_bias = true);
     // A caller whose number of rows never repeats must not fill memory with plans.
     void forget_old();
     // Of all plans.
     [[nodiscard]] std::string describe() const;
 
   private:
-    using Key = std::tuple<recipe::GemmRole, int64_t, DType,
-                           bool>; // role, rows, dtype of the result, accumulate
+    // Role, rows, dtype of the result, accumulate, with the bias that a forward has.
+    using Key = std::tuple<recipe::GemmRole, int64_t, DType, bool, bool>;
     [[nodiscard]] GemmDesc desc_of(const Key& key) const;
 
     std::shared_ptr<Context> context_;

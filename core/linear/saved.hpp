@@ -49,6 +49,10 @@ class Saved {
         return std::exchange(waits_, false) && step_ > counted_to ? amax_.as<float>() : nullptr;
     }
 
+    // x is kept as it was, and what the forward dropped of it goes again in backward.
+    [[nodiscard]] bool is_whole() const noexcept { return is_whole_; }
+    void set_whole(bool is_whole) noexcept { is_whole_ = is_whole; }
+
     // Of the newest forward.
     [[nodiscard]] Pass& pass() noexcept { return pass_; }
 
@@ -70,6 +74,7 @@ class Saved {
     bool waits_ = false;
     int64_t rows_ = -1;
     bool has_input_ = false;
+    bool is_whole_ = false;
 };
 
 } // namespace mp::linear

@@ -84,7 +84,7 @@ std::size_t ScalingState::pass_bytes() const noexcept {
     const bool any = std::any_of(
         std::begin(policy_.rounding), std::end(policy_.rounding),
         [](recipe::RoundingMode mode) { return mode == recipe::RoundingMode::stochastic; });
-    return any ? sizeof(Passes::Counts) : 0;
+    return any || keeps_passes_ ? sizeof(Passes::Counts) : 0;
 }
 
 void ScalingState::end_step(Stream& stream) {
@@ -203,8 +203,8 @@ void ScalingState::check_saved(const unsigned char* data, std::size_t size) cons
     }
     if (header.version != expected.version) {
         fail(Code::invalid_argument,
-             "scaling state: saved where operands are rounded %s (gemm.*.rounding), but the "
-             "layer's recipe rounds them %s",
+             "scaling state: saved where operands are rounded %s (gemm.*.rounding, an adapter's "
+             "dropout), but the layer's recipe rounds them %s",
              header.version == kWithPasses ? "stochastically" : "to nearest",
              expected.version == kWithPasses ? "stochastically" : "to nearest");
     }

@@ -41,6 +41,8 @@ class ScalingState {
     // What random bits of the operands follow from.
     [[nodiscard]] const Passes& passes() const noexcept { return passes_; }
     [[nodiscard]] Passes& passes() noexcept { return passes_; }
+    // save() has them, as something random follows from them beside codes.
+    void keep_passes() noexcept { keeps_passes_ = true; }
     // The next step's passes; delayed scales move on.
     void end_step(Stream& stream);
     [[nodiscard]] OperandState read(Stream& stream, recipe::Operand operand) const; // waits
@@ -67,7 +69,7 @@ class ScalingState {
         return policy_.scaling == recipe::Fp8Scaling::delayed;
     }
     [[nodiscard]] std::size_t history_bytes() const noexcept;
-    // Where the passes are in what save() returns; empty where no operand is rounded stochastically.
+    // Of the passes in what save() returns; 0 where nothing random follows from them.
     [[nodiscard]] std::size_t pass_bytes() const noexcept;
     // Null where nothing is counted.
     [[nodiscard]] numerics::QuantStats* stats_of(recipe::Operand operand) const noexcept {
@@ -79,6 +81,7 @@ class ScalingState {
     recipe::Fp8Policy policy_;
     bool weight_is_frozen_ = false;
     Passes passes_;
+    bool keeps_passes_ = false;
     Buffer delayed_;
     Buffer histories_;
     Buffer stats_; // by operand: of what was rounded, then of what was not

@@ -9,9 +9,9 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bindings/generate"))
 import headers
 
-NOUNS = ("comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm", "last_error", "library",
-         "linear", "model_file", "model_writer", "optimizer", "queue", "recipe", "rule", "saved", "scaler", "step_plan", "status",
-         "tensor")
+NOUNS = ("adapter", "comm_request", "checkpoint", "comm", "context", "device", "dlpack", "dtype", "event", "gemm",
+         "last_error", "library", "linear", "model_file", "model_writer", "optimizer", "queue", "recipe", "rule", "saved",
+         "scaler", "step_plan", "status", "tensor")
 # What makes an object, or belongs to none: their arguments begin with what they are made of.
 MAKES = re.compile(r"_(create|open|wrap|import|map)(_|$)")
 # Verbs of functions that only give something out, other than get.

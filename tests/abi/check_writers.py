@@ -25,7 +25,7 @@ NONE = {
     "mp_dlpack_export": READS,
     "mp_model_writer_write_tensor": "writes files alone", "mp_optimizer_write_params": "writes files alone",
     "mp_event_record": "writes nothing", "mp_queue_wait_event": "writes nothing",
-    "mp_linear_create": READS, "mp_linear_set_weight_codes": READS,
+    "mp_adapter_create": READS, "mp_linear_create": READS, "mp_linear_set_weight_codes": READS,
     "mp_linear_set_monitor": "the payload is handed on",
     "mp_linear_get_scaling": "bytes of the host, copied",
     "mp_linear_end_step": NUMBER, "mp_linear_clear_stats": NUMBER,

@@ -51,6 +51,46 @@ TEST(Cpp, LayersByTensorsBySavedHandlesAndOnPlainMemoryAgree) {
     EXPECT_EQ(head.operand_format(MP_PRODUCT_FPROP, MP_OPERAND_INPUT).dtype, MP_DTYPE_BF16);
 }
 
+TEST(Cpp, Adapters) {
+    const auto context = mp::Context::create();
+    auto recipe = mp::Recipe::create(context, "fp32");
+    const auto weight = mp::Tensor::from(context, ramp(6), {2, 3});
+    auto layer = mp::Linear::create(context, recipe, 3, 2, weight, nullptr, MP_LINEAR_FROZEN, "l");
+    const auto a = mp::Tensor::from(context, ramp(3), {1, 3}),
+               b = mp::Tensor::from(context, ramp(2), {2, 1}),
+               x = mp::Tensor::from(context, ramp(3), {1, 3});
+    auto da = zeros(context, {1, 3}), db = zeros(context, {2, 1}), y = zeros(context, {1, 2});
+    mp::AdapterOptions options;
+    options.alpha = 2;
+    auto adapter = mp::Adapter::create(layer, recipe, a, b, options);
+    adapter.set_grads(da, db);
+    layer.forward(x, y);
+    const auto adapted = y.to_vector<float>();
+    layer.backward(y, nullptr, nullptr);
+    EXPECT_NE(db.to_vector<float>(), std::vector<float>(2));
+    adapter.set_active(false);
+    EXPECT_FALSE(adapter.is_active());
+    layer.forward(x, y);
+    EXPECT_NE(y.to_vector<float>(), adapted);
+    EXPECT_EQ(adapter.options().rank, 1);
+    EXPECT_NE(adapter.layers().a.describe().find("[1, 3]"), std::string::npos);
+    adapter.set_active(true);
+    auto magnitude = zeros(context, {2}), merged = zeros(context, {2, 3});
+    adapter.set_magnitude(magnitude);
+    adapter.init_magnitude();
+    mp::MergeReport report;
+    mp::merge_adapters(layer, merged, 0, 0, &report);
+    EXPECT_EQ(report.elements, 6);
+    const std::vector<float> pa = ramp(3), pb = ramp(2);
+    mp::AdapterOptions plain;
+    plain.rank = 1;
+    plain.name = "plain";
+    EXPECT_TRUE(mp::Adapter::over(layer, recipe, plain, pa, pb).is_active());
+    plain.rank = 2;
+    EXPECT_EQ(status_of([&] { return mp::Adapter::over(layer, recipe, plain, pa, pb); }),
+              MP_STATUS_INVALID_SHAPE);
+}
+
 TEST(Cpp, AMonitorEndsWithItsLayerAndItsExceptionsAreCaught) {
     const auto context = mp::Context::create();
     auto recipe = mp::Recipe::create(context, "fp8_delayed");

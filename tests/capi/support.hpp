@@ -33,6 +33,7 @@ using Recipe = Handle<mp_recipe, mp_recipe_destroy>;
 using Gemm = Handle<mp_gemm, mp_gemm_destroy>;
 using Linear = Handle<mp_linear, mp_linear_destroy>;
 using Saved = Handle<mp_saved, mp_saved_destroy>;
+using Adapter = Handle<mp_adapter, mp_adapter_destroy>;
 using StepPlan = Handle<mp_step_plan, mp_step_plan_destroy>;
 using Scaler = Handle<mp_scaler, mp_scaler_destroy>;
 using Checkpoint = Handle<mp_checkpoint, mp_checkpoint_destroy>;

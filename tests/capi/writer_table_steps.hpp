@@ -8,6 +8,7 @@
 
 #include "optimizers.hpp"
 #include "writer_table.hpp"
+#include "writer_table_adapters.hpp"
 
 namespace mp_test {
 
@@ -356,6 +357,7 @@ inline std::vector<Writer> all_writers() {
     add_gemms(all);
     add_forwards(all);
     add_backwards(all);
+    add_adapters(all);
     add_pointer_steps(all);
     add_optimizers(all);
     add_steps_in_parts(all);

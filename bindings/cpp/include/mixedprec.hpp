@@ -21,6 +21,7 @@
 
 #include <mixedprec.h>
 
+#include "mixedprec/adapter.hpp"
 #include "mixedprec/call.hpp"
 #include "mixedprec/checkpoint.hpp"
 #include "mixedprec/comm.hpp"

@@ -14,6 +14,7 @@ raised (Error), advice is given by warnings.warn (Note). capi has the C ABI as i
 """
 
 from . import capi
+from ._adapter import Adapter, MergeReport, merge_adapters
 from ._arguments import from_dlpack
 from ._checkpoint import Checkpoint, CheckpointInfo, describe_checkpoint, inspect_checkpoint, read_manifest
 from ._comm import Comm, Request, Traffic

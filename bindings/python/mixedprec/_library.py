@@ -43,6 +43,7 @@ _HANDLES = {
         "mp_gemm",
         "mp_linear",
         "mp_saved",
+        "mp_adapter",
         "mp_scaler",
         "mp_step_plan",
         "mp_optimizer",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from ctypes import byref, c_int32, c_size_t
 from typing import Any, Callable, Iterable, NamedTuple, Optional, TYPE_CHECKING
 
@@ -101,7 +102,8 @@ class Linear(Object):
     cache_weight   a converted weight serves until end_step
     first_or_last  of the model: see the key gemm.filter.first_last
     stats          count what happens to elements: stats(), advice()
-    frozen         the weight does not change; gives dx alone
+    frozen         the weight does not change; gives dx alone, and gradients of its adapters
+    name           of the layer, for the recipe's rules and for random bits
 
     A layer whose sizes keep it out of fp8 under an fp8 recipe gives a Note.
     """
@@ -118,6 +120,7 @@ class Linear(Object):
         first_or_last: bool = False,
         stats: bool = False,
         frozen: bool = False,
+        name: str | None = None,
     ) -> None:
         context = recipe.context
         weight, bias = as_tensor(context, weight, "weight"), as_tensor(context, bias, "bias")
@@ -134,9 +137,11 @@ class Linear(Object):
                 stats=(stats, capi.MP_LINEAR_STATS),
                 frozen=(frozen, capi.MP_LINEAR_FROZEN),
             ),
+            name=None if name is None else name.encode(),
         )
         super().__init__("mp_linear_create", context, recipe, byref(desc), weight, bias)
         self.context, self.in_features, self.out_features = context, shape[1], shape[0]
+        self._adapters: weakref.WeakSet[Object] = weakref.WeakSet()
 
     def _text(self):
         return f" {self.in_features} -> {self.out_features}"
@@ -185,11 +190,11 @@ class Linear(Object):
         saved: Saved | None = None,
         queue: Queue | None = None,
     ) -> None:
-        """dx = dy w, dw = dy^T x, dbias = column sums of dy, those that are given; `accumulate` adds to dw and
-        dbias."""
+        """dx = dy w, dw = dy^T x, dbias = column sums of dy, those that are given, and those of adapters;
+        `accumulate` adds to what is there, but for dx."""
         dy, dx, dw, dbias = self._tensors(queue, dy=dy, dx=dx, dw=dw, dbias=dbias)
         bits = flags(accumulate=(accumulate, capi.MP_BACKWARD_ACCUMULATE))
-        if saved is None and dw is not None:
+        if saved is None and (dw is not None or len(self._adapters) > 0):
             call("mp_linear_backward", self, queue, dy, dx, dw, dbias, bits)
         else:
             call("mp_linear_backward_saved", self, queue, saved, dy, dx, dw, dbias, bits)

@@ -11,6 +11,46 @@ import mixedprec as mp
 from common import context, floats, tensor
 
 
+class Adapters(unittest.TestCase):
+    def setUp(self):
+        self.recipe = mp.Recipe(context, "fp32")
+        self.layer = mp.Linear(self.recipe, tensor((2, 3), range(6)), frozen=True, name="q_proj")
+        self.a, self.b = tensor((1, 3), [1, 1, 1]), tensor((2, 1), [1, 2])
+        self.x, self.y = tensor((1, 3), [1, 2, 3]), mp.Tensor(context, (1, 2))
+
+    def test_forward_and_gradients(self):
+        da, db, dx = mp.Tensor(context, (1, 3)), mp.Tensor(context, (2, 1)), mp.Tensor(context, (1, 3))
+        adapter = mp.Adapter(self.layer, self.recipe, self.a, self.b, alpha=2)
+        adapter.set_grads(da, db)
+        self.layer.forward(self.x, self.y)
+        self.assertEqual(self.y.tolist(), [8 + 12, 26 + 24])
+        dy = tensor((1, 2), [1, 10])
+        self.layer.backward(dy, dx)
+        self.assertEqual(da.tolist(), [42, 84, 126])
+        self.assertEqual(db.tolist(), [12, 120])
+        self.assertEqual(dx.tolist(), [30 + 42, 41 + 42, 52 + 42])
+        self.layer.backward(dy, accumulate=True)
+        self.assertEqual(db.tolist(), [24, 240])
+        adapter.active = False
+        self.assertFalse(adapter.active)
+        self.layer.forward(self.x, self.y)
+        self.assertEqual(self.y.tolist(), [8, 26])
+
+    def test_magnitude_and_merging(self):
+        adapter = mp.Adapter(self.layer, self.recipe, self.a, self.b, dropout=0.5, rank_stabilized=True, name="other")
+        magnitude, gradient = mp.Tensor(context, 2), mp.Tensor(context, 2)
+        adapter.set_magnitude(magnitude, gradient)
+        adapter.init_magnitude()
+        self.assertAlmostEqual(magnitude.tolist()[0], math.sqrt(1 + 4 + 9), places=5)
+        merged = mp.Tensor(context, (2, 3))
+        report = mp.merge_adapters(self.layer, merged)
+        self.assertEqual(report.elements, 6)
+        for found, wanted in zip(merged.tolist(), [1, 2, 3, 5, 6, 7]):
+            self.assertAlmostEqual(found, wanted, places=5)
+        with self.assertRaises(mp.InvalidArgumentError):
+            mp.Adapter(self.layer, self.recipe, self.a, self.b, name="other")
+
+
 class Products(unittest.TestCase):
     def test_gemm(self):
         a, b, d = tensor((2, 3), range(6)), tensor((3, 2), range(6)), mp.Tensor(context, (2, 2))

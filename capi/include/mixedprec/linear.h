@@ -38,7 +38,7 @@
 #define MP_LINEAR_STATS 8u /* count what happens to elements; mp_linear_get_stats reads it */
 /* The weight does not change while the layer lives (LoRA's base weight): it is rounded once, and again only where the library
  * writes to its memory (see MP_LINEAR_CACHE_WEIGHT). Its scale is made of its own amax then, under delayed scaling too.
- * Keeps nothing in forward, as MP_LINEAR_INFERENCE; gives dx alone. */
+ * Keeps nothing in forward, as MP_LINEAR_INFERENCE; gives dx alone. Adapters (adapter.h) keep what they need. */
 #define MP_LINEAR_FROZEN 16u
 /* forward keeps a copy of x also where it has the recipe's dtype already, and no reference: x may change or go before
  * backward. */
@@ -135,7 +135,8 @@ MP_API mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor
  * @param[in] queue   NULL: the default queue
  * @param[in] dy      [rows, out], rows as in the last forward
  * @param[in] dx      written; [rows, in]; NULL when not wanted
- * @param[in] dw      written or added to; [out, in]
+ * @param[in] dw      written or added to; [out, in]; NULL of a layer with adapters, whose gradients are where
+ *                    mp_adapter_set_grads says
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_backward_weight
@@ -144,7 +145,7 @@ MP_API mp_status mp_linear_forward(mp_linear* linear, mp_queue* queue, mp_tensor
 MP_API mp_status mp_linear_backward(mp_linear* linear, mp_queue* queue, const mp_tensor* dy,
                                     mp_tensor* dx, mp_tensor* dw, mp_tensor* dbias, uint32_t flags);
 
-/** The end of an optimizer step, for many layers at once: delayed scales follow from the amaxes since the last
+/** The end of an optimizer step, for many layers and their adapters at once: delayed scales follow from the amaxes since the last
  * call, of forwards whose backward has run (where none has run in any of the layers: of all), cached weights are let go, and
  * monitors are called where their step has come. Call it once a step after the optimizer, whichever the recipe. Enqueues;
  * blocks where a monitor is called, and with `comm`, but not over NCCL.
@@ -242,7 +243,8 @@ MP_API mp_status mp_linear_backward_data(mp_linear* linear, mp_queue* queue, con
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue
  * @param[in] dy      [rows, out], rows as in the last forward
- * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient
+ * @param[in] dw      written or added to; [out, in], fp32, fp16, bf16 or quantized: the main gradient; NULL of a layer with
+ *                    adapters
  * @param[in] dbias   written or added to; [out]; NULL when not wanted or the layer has no bias
  * @param[in] flags   MP_BACKWARD_ACCUMULATE or 0
  * @returns as mp_linear_forward; MP_STATUS_BAD_STATE without a forward before it; MP_STATUS_WARNING, once, where a second

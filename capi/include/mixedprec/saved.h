@@ -41,7 +41,7 @@ MP_BEGIN_DECLS
  * @param[in]  linear  the layer, kept alive
  * @param[out] out     the new handle
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_BAD_STATE for a layer that keeps nothing
- *          (MP_LINEAR_INFERENCE, MP_LINEAR_FROZEN); MP_STATUS_OUT_OF_MEMORY
+ *          (MP_LINEAR_INFERENCE; MP_LINEAR_FROZEN without an adapter); MP_STATUS_OUT_OF_MEMORY
  * @threads B, of the layer
  * @since 0.2 */
 MP_API mp_status mp_saved_create(mp_linear* linear, mp_saved** out) MP_MUST_CHECK;
@@ -70,7 +70,7 @@ MP_API mp_status mp_linear_forward_saved(mp_linear* linear, mp_queue* queue, mp_
  * as x may; dbias is then the sum of their values.
  * @param[in] linear  the layer
  * @param[in] queue   NULL: the default queue
- * @param[in] saved   of this layer, after a forward; NULL where dw is
+ * @param[in] saved   of this layer, after a forward; NULL where dw is, and where no adapter's gradients are named
  * @param[in] dy      [rows, out], rows as in that forward
  * @param[in] dx      written; [rows, in]; NULL when not wanted
  * @param[in] dw      written or added to; [out, in]; NULL when not wanted: a frozen weight
@@ -84,7 +84,8 @@ MP_API mp_status mp_linear_backward_saved(mp_linear* linear, mp_queue* queue, co
                                           const mp_tensor* dy, mp_tensor* dx, mp_tensor* dw,
                                           mp_tensor* dbias, uint32_t flags);
 
-/** Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the format of the weight gradient, and its scales.
+/** Bytes that mp_saved_set_memory needs for a forward of so many rows: x in the format of the weight gradient, and its scales; of
+ * each adapter that is active what its two layers keep so, one after another.
  * @param[in]  linear  the layer
  * @param[in]  rows    >= 0
  * @param[out] bytes   the number

@@ -58,6 +58,7 @@ typedef struct mp_recipe mp_recipe;
 typedef struct mp_gemm mp_gemm;
 typedef struct mp_linear mp_linear;
 typedef struct mp_saved mp_saved;
+typedef struct mp_adapter mp_adapter;
 typedef struct mp_scaler mp_scaler;
 typedef struct mp_step_plan mp_step_plan;
 typedef struct mp_optimizer mp_optimizer;

@@ -15,6 +15,7 @@ namespace mixedprec {
     struct Name : Struct {                                                                         \
         Name() : Struct INIT {}                                                                    \
     }
+MIXEDPREC_DEFAULTS(AdapterOptions, mp_adapter_desc, MP_ADAPTER_DESC_INIT);
 MIXEDPREC_DEFAULTS(CastOptions, mp_cast_desc, MP_CAST_DESC_INIT);
 MIXEDPREC_DEFAULTS(CheckpointInfo, mp_checkpoint_info, MP_CHECKPOINT_INFO_INIT);
 MIXEDPREC_DEFAULTS(FileTensor, mp_file_tensor, MP_FILE_TENSOR_INIT);
@@ -30,6 +31,7 @@ MIXEDPREC_DEFAULTS(GroupOptions, mp_param_group_desc, MP_PARAM_GROUP_DESC_INIT);
 MIXEDPREC_DEFAULTS(GuardOptions, mp_guard_desc, MP_GUARD_DESC_INIT);
 MIXEDPREC_DEFAULTS(LinearStats, mp_linear_stats, MP_LINEAR_STATS_INIT);
 MIXEDPREC_DEFAULTS(MemoryReport, mp_memory_report, MP_MEMORY_REPORT_INIT);
+MIXEDPREC_DEFAULTS(MergeReport, mp_merge_report, MP_MERGE_REPORT_INIT);
 MIXEDPREC_DEFAULTS(OffloadTraffic, mp_offload_traffic, MP_OFFLOAD_TRAFFIC_INIT);
 MIXEDPREC_DEFAULTS(OptimizerOptions, mp_optimizer_desc, MP_OPTIMIZER_DESC_INIT);
 MIXEDPREC_DEFAULTS(OptimizerStats, mp_optimizer_stats, MP_OPTIMIZER_STATS_INIT);

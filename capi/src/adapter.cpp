@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// adapter.h
+#include <atomic>
+
+#include "adapter_object.hpp"
+#include "boundary.hpp"
+#include "layer_pass_of.hpp"
+#include "linear/checks.hpp"
+#include "linear_desc.hpp"
+#include "objects.hpp"
+#include "system/name.hpp"
+#include "versioned_struct.hpp"
+
+using namespace mp;
+using namespace mp::capi;
+
+namespace {
+
+linear::AdapterOptions options_of_desc(const mp_adapter_desc* desc) {
+    const auto given = read_optional_struct(desc, "desc");
+    check_flags(given.flags, MP_ADAPTER_RANK_STABILIZED, "desc.flags");
+    linear::AdapterOptions options;
+    options.is_rank_stabilized = (given.flags & MP_ADAPTER_RANK_STABILIZED) != 0;
+    options.alpha = given.alpha;
+    options.dropout = given.dropout;
+    options.rank = given.rank;
+    if (given.name != nullptr) {
+        system::check_name("desc.name", given.name);
+        options.name = given.name;
+    }
+    return options;
+}
+
+void check_new_name(const LinearObject& base, const std::string& name) {
+    for (const auto& adapter : adapters_of(base)) {
+        if (adapter->options.name == name) {
+            fail(Code::invalid_argument,
+                 "adapter: the layer already has one with the name '%s'; set desc.name",
+                 name.c_str());
+        }
+    }
+}
+
+// Those that are gone leave the list when a new one comes.
+void attach(LinearObject& base, const std::shared_ptr<AdapterObject>& adapter) {
+    std::vector<std::weak_ptr<AdapterObject>> all;
+    for (const auto& other : base.adapters) {
+        if (!other.expired()) {
+            all.push_back(other);
+        }
+    }
+    all.push_back(adapter);
+    base.adapters = std::move(all);
+}
+
+void require_training(const AdapterObject& adapter) {
+    if (adapter.base->layer.options().inference) {
+        fail(Code::bad_state, "adapter: its layer was made with MP_LINEAR_INFERENCE, so it is not "
+                              "trained; make it with MP_LINEAR_FROZEN");
+    }
+}
+
+void check_gradient(const Tensor* gradient, const linear::Linear& layer, const char* name) {
+    if (gradient == nullptr) {
+        return;
+    }
+    linear::check_dtype(*gradient, name, true);
+    linear::check_shape_is(*gradient, layer.weight().tensor().shape(), name);
+    if (&gradient->device() != &layer.context()->stream().device()) {
+        fail(Code::invalid_argument, "adapter: %s must be on the context's device", name);
+    }
+}
+
+std::shared_ptr<Tensor> tensor_or_null(mp_tensor* tensor, const char* name) {
+    return tensor == nullptr ? nullptr : shape_of(tensor, name);
+}
+
+} // namespace
+
+mp_status mp::capi::make_adapter(mp_linear* linear, mp_recipe* recipe, const mp_adapter_desc* desc,
+                                 const AdapterWeights& weights, mp_adapter** out) {
+    const std::shared_ptr<LinearObject> base = object_of(linear, "linear");
+    linear::AdapterOptions options = options_of_desc(desc);
+    const auto [a, b] = weights(base->layer, options.rank);
+    if (a->shape().ndim != 2 || a->rows() <= 0 ||
+        (options.rank != 0 && options.rank != a->rows())) {
+        fail(Code::invalid_shape, "adapter: a is %s; it must be [r, in]%s",
+             a->shape().text().c_str(), options.rank != 0 ? " with the r of desc.rank" : "");
+    }
+    options.rank = a->rows();
+    options.alpha = options.alpha == 0.0 ? static_cast<double>(options.rank) : options.alpha;
+    const linear::LinearOptions& sizes = base->layer.options();
+    linear::check_shape_is(*a, {{options.rank, sizes.in_features}, 2}, "a");
+    linear::check_shape_is(*b, {{sizes.out_features, options.rank}, 2}, "b");
+    check_new_name(*base, options.name);
+    const std::shared_ptr<Context>& context = base->layer.context();
+    const recipe::Recipe& rules = use_recipe(recipe);
+    const auto object = std::make_shared<AdapterObject>();
+    object->base = base;
+    object->a = std::make_shared<LinearObject>(
+        context, rules, linear::options_of_a(base->layer, options), a, nullptr);
+    object->b = std::make_shared<LinearObject>(
+        context, rules, linear::options_of_b(base->layer, options), b, nullptr);
+    const bool is_random = object->a->layer.policy().rounds_stochastically() ||
+                           object->b->layer.policy().rounds_stochastically();
+    if (is_random && sizes.name.empty()) {
+        fail(Code::invalid_argument,
+             "adapter: the recipe rounds its operands stochastically (gemm.*.rounding), by random "
+             "bits that follow from the layer's name, but it has none; set mp_linear_desc.name");
+    }
+    object->options = std::move(options);
+    static std::atomic<uint64_t> made{0};
+    object->number = ++made;
+    std::string note;
+    for (const auto& layer : {object->a, object->b}) {
+        if (const std::string reason = fallback_note(layer->layer); !reason.empty()) {
+            note += (note.empty() ? "" : "; ") + reason;
+        }
+    }
+    complete(context->stream());
+    mp_adapter* const handle = make_handle<mp_adapter>(object);
+    try {
+        attach(*base, object);
+    } catch (...) {
+        destroy_handle(handle);
+        throw;
+    }
+    *out = handle;
+    return note.empty() ? MP_STATUS_OK : warn(note);
+}
+
+void mp::capi::set_magnitude(AdapterObject& adapter, std::shared_ptr<Tensor> magnitude,
+                             std::shared_ptr<Tensor> gradient) {
+    if (magnitude == nullptr && gradient != nullptr) {
+        fail(Code::invalid_argument, "adapter: gradient is given without magnitude");
+    }
+    if (gradient != nullptr) {
+        require_training(adapter);
+    }
+    const linear::Linear& base = adapter.base->layer;
+    for (const auto& [tensor, name] :
+         {std::pair{magnitude.get(), "magnitude"}, std::pair{gradient.get(), "gradient"}}) {
+        if (tensor == nullptr) {
+            continue;
+        }
+        linear::check_dtype(*tensor, name);
+        linear::check_shape_is(*tensor, {{base.options().out_features}, 1}, name);
+        if (&tensor->device() != &base.context()->stream().device()) {
+            fail(Code::invalid_argument, "adapter: %s must be on the context's device", name);
+        }
+    }
+    adapter.magnitude = std::move(magnitude);
+    adapter.dmagnitude = std::move(gradient);
+}
+
+void mp::capi::set_grads(AdapterObject& adapter, std::shared_ptr<Tensor> da,
+                         std::shared_ptr<Tensor> db) {
+    require_training(adapter);
+    check_gradient(da.get(), adapter.a->layer, "da");
+    check_gradient(db.get(), adapter.b->layer, "db");
+    adapter.da = std::move(da);
+    adapter.db = std::move(db);
+}
+
+mp_status mp_adapter_create(mp_linear* linear, mp_recipe* recipe, const mp_adapter_desc* desc,
+                            mp_tensor* a, mp_tensor* b, mp_adapter** out) {
+    return boundary([&]() -> mp_status {
+        output(out);
+        return make_adapter(
+            linear, recipe, desc,
+            [&](const linear::Linear& /*base*/, int64_t /*rank*/) {
+                return std::pair{shape_of(a, "a"), shape_of(b, "b")};
+            },
+            out);
+    });
+}
+
+mp_status mp_adapter_set_grads(mp_adapter* adapter, mp_tensor* da, mp_tensor* db) {
+    return boundary([&] {
+        set_grads(*object_of(adapter, "adapter"), tensor_or_null(da, "da"),
+                  tensor_or_null(db, "db"));
+    });
+}
+
+mp_status mp_adapter_set_magnitude(mp_adapter* adapter, mp_tensor* magnitude, mp_tensor* gradient) {
+    return boundary([&] {
+        set_magnitude(*object_of(adapter, "adapter"), tensor_or_null(magnitude, "magnitude"),
+                      tensor_or_null(gradient, "gradient"));
+    });
+}
+
+mp_status mp_adapter_init_magnitude(mp_adapter* adapter, mp_queue* queue) {
+    return boundary([&] {
+        AdapterObject& object = *object_of(adapter, "adapter");
+        if (object.magnitude == nullptr) {
+            fail(Code::bad_state, "adapter: it has no magnitude (mp_adapter_set_magnitude)");
+        }
+        object.magnitude->require_memory("magnitude");
+        Stream& stream = stream_of(queue, *object.base->layer.context());
+        const Scratch norms(stream,
+                            static_cast<std::size_t>(object.magnitude->count()) * sizeof(float));
+        const linear::MergedWeight::Factors factors = {&object.a->layer, &object.b->layer};
+        auto* const to = static_cast<float*>(norms.data());
+        linear::MergedWeight(stream, object.base->layer, {&factors, 1}).norms(to);
+        cast_tensor(stream, {to, object.magnitude->count(), DType::fp32}, object.magnitude->ref());
+    });
+}
+
+mp_status mp_adapter_set_active(mp_adapter* adapter, int32_t active) {
+    return boundary([&] { object_of(adapter, "adapter")->is_active = active != 0; });
+}
+
+mp_status mp_adapter_get_active(const mp_adapter* adapter, int32_t* active) {
+    return boundary(
+        [&] { *required(active, "active") = object_of(adapter, "adapter")->is_active ? 1 : 0; });
+}
+
+mp_status mp_adapter_get_desc(const mp_adapter* adapter, mp_adapter_desc* desc) {
+    return boundary([&] {
+        const linear::AdapterOptions& options = object_of(adapter, "adapter")->options;
+        mp_adapter_desc result = MP_ADAPTER_DESC_INIT;
+        result.flags = options.is_rank_stabilized ? MP_ADAPTER_RANK_STABILIZED : 0;
+        result.alpha = options.alpha;
+        result.dropout = options.dropout;
+        result.rank = options.rank;
+        result.name = options.name.c_str();
+        write_struct(desc, result, "desc");
+    });
+}
+
+mp_status mp_adapter_get_linears(const mp_adapter* adapter, mp_linear** a, mp_linear** b) {
+    return boundary([&] {
+        output(a);
+        output(b);
+        const AdapterObject& object = *object_of(adapter, "adapter");
+        mp_linear* const first = make_handle<mp_linear>(object.a);
+        try {
+            *b = make_handle<mp_linear>(object.b);
+        } catch (...) {
+            destroy_handle(first);
+            throw;
+        }
+        *a = first;
+    });
+}
+
+void mp_adapter_destroy(mp_adapter* adapter) { destroy_handle(adapter); }

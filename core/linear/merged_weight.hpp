@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The weight that a layer and its adapters are together, w + scale b a, as fp32 numbers.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "linear/linear.hpp"
+
+namespace mp::linear {
+
+class MergedWeight {
+  public:
+    struct Factors {
+        const Linear* a;
+        const Linear* b;
+    };
+    // Scratch memory for the adapters' numbers, and for rows that are asked for.
+    MergedWeight(Stream& stream, const Linear& base, std::span<const Factors> adapters);
+
+    // Rows [first, first + rows) to [rows, in].
+    void read(int64_t first, int64_t rows, float* to);
+    // The norm of each row, sqrt of the sum of its squares.
+    void norms(float* to);
+
+  private:
+    struct Numbers {
+        Scratch memory;
+        const float* a;
+        const float* b;
+        int64_t rank;
+        float scale;
+        std::map<int64_t, gemm::GemmPlan> products; // by rows
+    };
+    Stream& stream_;
+    const Linear& base_;
+    std::vector<std::unique_ptr<Numbers>> adapters_;
+};
+
+} // namespace mp::linear
