@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // weight.gather.codes: ranks that get their weights as codes compute what ranks compute that get them exactly and quantize
 // them themselves, bit by bit, over ten steps of training; a quarter of the bytes travel.
-#include "linear/linear.hpp"
+#include "linear/layer_pass.hpp"
 #include "zero.hpp"
 
 namespace mp::test {
@@ -71,7 +71,8 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
     for (int32_t step = 0; step < 10; ++step) {
         optimizer.sharding()->begin_gather(stream, all);
         optimizer.sharding()->wait_gather(stream, all);
-        layer.forward(stream, x, &y, layer.last());
+        const linear::LayerPass pass{&layer, layer.last(), {}};
+        linear::forward(stream, pass, x, &y, linear::Keep::input);
         auto* values = static_cast<float*>(y.data());
         outputs.insert(outputs.end(), values, values + y.count());
         for (int64_t i = 0; i < y.count(); ++i) { // dy = y - target
@@ -81,7 +82,7 @@ std::vector<float> train_layer(const std::shared_ptr<Communicator>& comm, bool a
         const auto grad = optimizer.parameters().state(0, "grad");
         linear::WeightGradients gradients;
         gradients.dw = grad.get();
-        layer.backward(stream, layer.last(), y, &dx, gradients);
+        linear::backward(stream, pass, y, &dx, gradients);
         const auto* lost = static_cast<const float*>(dx.data());
         outputs.insert(outputs.end(), lost, lost + dx.count());
         layer.end_step(stream);

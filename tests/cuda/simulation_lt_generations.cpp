@@ -3,7 +3,7 @@
 // asked for an algorithm, and must not when it is to compute it.
 #include "../backends/gemm_scaled_case.hpp"
 #include "../core/core_context.hpp"
-#include "linear/linear.hpp"
+#include "linear/layer_pass.hpp"
 #include "optim/param_states.hpp"
 #include "simulation_lt.hpp"
 
@@ -37,8 +37,9 @@ std::string run_layer(const std::shared_ptr<Context>& context, const recipe::Rec
     const auto y = make(DType::bf16, sizes.rows, sizes.out);
     const auto dx = make(DType::bf16, sizes.rows, sizes.in);
     const auto dw = make(DType::fp32, sizes.out, sizes.in);
-    layer.forward(stream, x, y.get(), layer.last());
-    layer.backward(stream, layer.last(), *y, dx.get(), {dw.get(), nullptr, false});
+    const linear::LayerPass pass{&layer, layer.last(), {}};
+    linear::forward(stream, pass, x, y.get(), linear::Keep::input);
+    linear::backward(stream, pass, *y, dx.get(), {dw.get(), nullptr, false});
     stream.sync();
     return layer.describe();
 }

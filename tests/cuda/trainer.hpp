@@ -8,7 +8,7 @@
 
 #include "../backends/harness.hpp"
 #include "../core/core_context.hpp"
-#include "linear/linear.hpp"
+#include "linear/layer_pass.hpp"
 #include "optim/optimizer.hpp"
 
 namespace mp::test {
@@ -44,8 +44,9 @@ class Trainer {
     [[nodiscard]] Stream& stream() const { return context_->stream(); }
     [[nodiscard]] optim::Optimizer& optimizer() { return optimizer_; }
     void step() {
-        linear_.forward(stream(), x_, y_.get(), linear_.last());
-        linear_.backward(stream(), linear_.last(), *y_, dx_.get(),
+        const linear::LayerPass pass{&linear_, linear_.last(), {}};
+        linear::forward(stream(), pass, x_, y_.get(), linear::Keep::input);
+        linear::backward(stream(), pass, *y_, dx_.get(),
                          {optimizer_.parameters().state(0, "grad").get(), nullptr, false});
         optimizer_.step(stream(), nullptr);
         linear_.end_step(stream());
