@@ -87,6 +87,19 @@ std::string text_of(const ModelFileObject& model, std::size_t index, int64_t ite
     return model.source->header(value.file).text(*value.entry, static_cast<std::size_t>(item));
 }
 
+// The caller's, which may be a layer's weight: written, also where reading has failed half-way.
+class WrittenMemory {
+  public:
+    WrittenMemory(const void* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+    WrittenMemory(const WrittenMemory&) = delete;
+    WrittenMemory& operator=(const WrittenMemory&) = delete;
+    ~WrittenMemory() { note_write(data_, bytes_); }
+
+  private:
+    const void* data_;
+    std::size_t bytes_;
+};
+
 static_assert(MP_FILE_VALUE_TEXT == static_cast<int>(ValueType::text) &&
               MP_FILE_VALUE_BOOLEAN == static_cast<int>(ValueType::boolean) &&
               MP_FILE_VALUE_INTEGER == static_cast<int>(ValueType::integer) &&
@@ -202,9 +215,8 @@ mp_status mp_model_file_read_floats(const mp_model_file* model, int64_t index, i
                  object.names[tensor].c_str(), static_cast<long long>(has));
         }
         float* to = count == 0 ? values : required(values, "values");
+        const WrittenMemory written(to, static_cast<std::size_t>(count) * sizeof(float));
         object.source->read_floats(tensor, first, {to, static_cast<std::size_t>(count)});
-        note_write(to,
-                   static_cast<std::size_t>(count) * sizeof(float)); // it may be a layer's weight
     });
 }
 
@@ -213,8 +225,9 @@ mp_status mp_model_file_read(const mp_model_file* model, int64_t index, int64_t 
     return boundary([&] {
         const ModelFileObject& object = *object_of(model, "model");
         const std::size_t tensor = checked_index(object, index);
-        object.source->read(tensor, offset, bytes == 0 ? data : required(data, "data"), bytes);
-        note_write(data, bytes); // it may be a layer's weight
+        void* const to = bytes == 0 ? data : required(data, "data");
+        const WrittenMemory written(to, bytes);
+        object.source->read(tensor, offset, to, bytes);
     });
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model/mapped_tensors.hpp"
 
-#include <unordered_map>
+#include <map>
 #include <utility>
 
 #include "status/status.hpp"
@@ -13,13 +13,15 @@ namespace {
 // A file may have many tensors, and rules take each one again: what is made of both has an end.
 constexpr std::size_t kMostViews = std::size_t{1} << 20;
 constexpr std::size_t kMostNamesBytes = std::size_t{1} << 26;
+// Each read goes through all of them.
+constexpr int32_t kMostMaps = 64;
 
-std::size_t names_in(const ViewExpression& expression) noexcept {
-    std::size_t names = expression.kind == ViewKind::name ? 1 : 0;
+std::size_t views_in(const ViewExpression& expression) noexcept {
+    std::size_t views = 1;
     for (const ViewExpression& part : expression.parts) {
-        names += names_in(part);
+        views += views_in(part);
     }
-    return names;
+    return views;
 }
 
 } // namespace
@@ -27,7 +29,11 @@ std::size_t names_in(const ViewExpression& expression) noexcept {
 // The tensors, rule by rule.
 class MappedTensors::Builder {
   public:
-    explicit Builder(const TensorSource& origin) : origin_(origin), used_(origin.count(), 0) {}
+    explicit Builder(const TensorSource& origin) : origin_(origin), used_(origin.count(), 0) {
+        for (std::size_t i = 0; i < origin.count(); ++i) {
+            names_.push_back(origin.facts(i).name);
+        }
+    }
 
     void add(const NameRule& rule) {
         line_ = rule.line;
@@ -64,8 +70,8 @@ class MappedTensors::Builder {
         const bool renames = rule.source.kind == ViewKind::name;
         bool has_matched = false;
         std::vector<std::string_view> stars;
-        for (std::size_t i = 0; i < origin_.count(); ++i) {
-            if (!first.match(origin_.facts(i).name, stars)) {
+        for (std::size_t i = 0; i < names_.size(); ++i) {
+            if (!first.match(names_[i], stars)) {
                 continue;
             }
             has_matched = true;
@@ -74,7 +80,7 @@ class MappedTensors::Builder {
             if (made != lines_.end() && made->second == line_) {
                 fail(Code::invalid_argument,
                      "it gives the name '%.200s' to two tensors, the second of which is '%.200s'",
-                     target.c_str(), std::string(origin_.facts(i).name).c_str());
+                     target.c_str(), std::string(names_[i]).c_str());
             }
             if (made == lines_.end() && !(renames && used_[i] != 0)) {
                 put(std::move(target), rule.source, stars);
@@ -87,11 +93,12 @@ class MappedTensors::Builder {
 
     void put(std::string name, const ViewExpression& source,
              const std::vector<std::string_view>& stars) {
-        views_ += names_in(source);
+        views_ += views_in(source);
         names_bytes_ += name.size();
         if (views_ > kMostViews || names_bytes_ > kMostNamesBytes) {
             fail(Code::invalid_argument,
-                 "the rules make more than can be kept: %zu tensors taken, or names of %zu bytes",
+                 "the rules make more than can be kept: %zu tensors and operations, or names of "
+                 "%zu bytes",
                  kMostViews, kMostNamesBytes);
         }
         Mapped made;
@@ -138,9 +145,11 @@ class MappedTensors::Builder {
 
     const TensorSource& origin_;
     int64_t line_ = 0;
-    std::vector<char> used_;         // of the origin's, whether a rule before has taken it
-    std::vector<std::size_t> taken_; // by this rule
-    std::unordered_map<std::string, int64_t> lines_; // of the names that are there
+    std::vector<std::string_view> names_; // of the origin's
+    std::vector<char> used_;              // of the origin's, whether a rule before has taken it
+    std::vector<std::size_t> taken_;      // by this rule
+    std::map<std::string, int64_t>
+        lines_; // of the names that are there; hashes could be made to collide
     std::vector<Mapped> tensors_;
     std::size_t views_ = 0;
     std::size_t names_bytes_ = 0;
@@ -148,6 +157,13 @@ class MappedTensors::Builder {
 
 MappedTensors::MappedTensors(std::shared_ptr<const TensorSource> origin, std::string_view rules)
     : origin_(std::move(origin)) {
+    const auto* const below = dynamic_cast<const MappedTensors*>(origin_.get());
+    depth_ = below != nullptr ? below->depth_ + 1 : 1;
+    if (depth_ > kMostMaps) {
+        fail(Code::invalid_argument,
+             "model map: it would be the %dth over each other; %d may be, so put rules together",
+             static_cast<int>(depth_), static_cast<int>(kMostMaps));
+    }
     Builder builder(*origin_);
     for (const NameRule& rule : read_name_rules(rules)) {
         builder.add(rule);

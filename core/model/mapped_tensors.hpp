@@ -49,6 +49,7 @@ class MappedTensors final : public TensorSource {
                     std::size_t bytes) const override;
 
     std::shared_ptr<const TensorSource> origin_;
+    int32_t depth_ = 1; // maps over each other, with this one
     std::vector<Mapped> tensors_;
     NameIndex by_name_;
 };

@@ -20,7 +20,8 @@ class NamePattern {
     }
     [[nodiscard]] bool is_empty() const noexcept { return text_.empty(); }
     [[nodiscard]] const std::string& text() const noexcept { return text_; }
-    // What the stars stand for in a name that has this form; they point into it. In time linear in the name for each star.
+    // What the stars stand for in a name that has this form; they point into it. Each piece is looked for
+    // once, in what is left of the name.
     [[nodiscard]] bool match(std::string_view name, std::vector<std::string_view>& stars) const;
     // The name in which they stand for these.
     [[nodiscard]] std::string fill(std::span<const std::string_view> stars) const;

@@ -145,3 +145,18 @@ TEST(ModelMap, WhatIsWrongIsRefusedWithItsLine) {
     MP_FAILS(mp_model_file_map(nullptr, kRules, &made), MP_STATUS_NULL_ARGUMENT, "model");
     MP_FAILS(mp_model_file_map(model, kRules, nullptr), MP_STATUS_NULL_ARGUMENT, "out");
 }
+
+// Maps of maps have an end, as each read goes through all of them.
+TEST(ModelMap, OverEachOtherAreNoMoreThanSixtyFour) {
+    const Files folder("model_map_depth");
+    write_model(folder.path);
+    ModelFile model = opened(folder.path);
+    for (int i = 0; i < 64; ++i) {
+        model = mapped(model, "* = *");
+    }
+    float value = 0;
+    MP_OK(mp_model_file_read_floats(model, 0, 5, &value, 1));
+    EXPECT_EQ(value, 5.0F);
+    mp_model_file* made = nullptr;
+    MP_FAILS(mp_model_file_map(model, "* = *", &made), MP_STATUS_INVALID_ARGUMENT, "64");
+}

@@ -168,7 +168,7 @@ TEST(MappedNames, WhatIsTooMuchIsRefused) {
     expect_refused(model, patterns + "y.* = l.*.q", Code::invalid_argument, "line 1025");
     expect_refused(model, std::string((std::size_t{1} << 20) + 1, '\n'), Code::invalid_argument,
                    "1048577 bytes");
-    // 2^20 tensors taken: 64 names a rule, for both layers.
+    // 2^20 tensors and operations: 64 names a rule, for both layers.
     std::string many, names = "l.*.q";
     for (int i = 1; i < 64; ++i) {
         names += ",l.*.q";
@@ -181,7 +181,8 @@ TEST(MappedNames, WhatIsTooMuchIsRefused) {
     for (int i = 0; i < 40; ++i) {
         layers.push_back({"l." + std::to_string(i) + ".q", FileType::U8, {1}});
     }
-    expect_refused(MapFixture(layers), many, Code::invalid_argument, "1048576 tensors taken");
+    expect_refused(MapFixture(layers), many, Code::invalid_argument,
+                   "1048576 tensors and operations");
     const std::string longer = std::string(200000, 'x') + ".";
     std::string texts;
     for (int i = 0; i < 5; ++i) {

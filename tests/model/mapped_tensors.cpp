@@ -143,7 +143,8 @@ TEST(MappedTensors, NumbersAreReadAsFromAFile) {
 // More than is kept at a time, both ways.
 TEST(MappedTensors, LargeTensorsAreTransposedInPieces) {
     for (const std::vector<int64_t>& shape :
-         {std::vector<int64_t>{3, 700001}, std::vector<int64_t>{700001, 3}}) {
+         {std::vector<int64_t>{3, 700001}, std::vector<int64_t>{700001, 3},
+          std::vector<int64_t>{200, 150}}) {
         const MapFixture model({{"w", FileType::BF16, shape}});
         const std::string from = test::bytes_of(*model.origin, "w");
         const std::string got = test::bytes_of(model.map("x = transpose(w)"), "x");

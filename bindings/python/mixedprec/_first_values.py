@@ -61,6 +61,8 @@ class FilledOptimizer(SharedOptimizer):
         with self._or_decline("mp_optimizer_load_params", queue, None, "", None, 0):
             indices = int32_array(() if params is None else (self._index(param) for param in params))
             is_open = isinstance(model, ModelFile)
+            if is_open:
+                model.handle()  # raises where it is closed, so that other ranks learn of it
             opened = contextlib.nullcontext(model) if is_open else ModelFile(model)
         with opened as source:
             some = None if params is None else indices

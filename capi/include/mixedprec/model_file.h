@@ -93,7 +93,7 @@ MP_API mp_status mp_model_file_open(const char* path, uint32_t flags,
  * takes the rest. It fails where no tensor has its first name at all, and where it would give a name twice.
  * @param[in]  model  the model file, perhaps one that this made
  * @param[in]  rules  UTF-8, of 1 MiB at most; operations nested 15 deep at most, 1024 joined at most, 8 stars in a name, 1024
- *                    rules with stars, 2^20 tensors taken and names of 64 MiB in all
+ *                    rules with stars, 2^20 tensors and operations, names of 64 MiB in all; 64 maps over each other
  * @param[out] out    the new model file: tensors by rules, and of each rule in the order of its first name
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_ARGUMENT (a rule that cannot be
  *          read, or makes a name that is there, or makes too much); MP_STATUS_UNKNOWN_NAME; MP_STATUS_INVALID_SHAPE and
@@ -223,8 +223,8 @@ MP_API mp_status mp_model_file_read(const mp_model_file* model, int64_t index, i
                                     void* data, size_t bytes);
 
 /** Rows of a tensor into one of the library's, on any device: all of them, or the slice that belongs to a rank. Bytes stay as
- * they are where the types are equal and the tensor has no scales, blocks and integers too. Otherwise numbers are read, 2^18 at
- * a time, and become what the tensor keeps: fp32, fp16 and bf16 rounded to nearest even; MP_DTYPE_Q8_0 and _Q4_0 as
+ * they are where the types are equal and the tensor has no scales, blocks and integers too. Otherwise numbers are read, 2^18 or
+ * one row of scales at a time, and become what the tensor keeps: fp32, fp16, bf16 to nearest even; MP_DTYPE_Q8_0 and _Q4_0 as
  * mp_model_writer_write_floats makes them; codes with scales as mp_tensor_quantize makes them of these rows, amax included. With
  * one scale for the tensor, and in NVFP4, the rows are read twice, first for their amax; of a grid whose blocks span all rows
  * the numbers are in fp32 memory all at once. Everything is checked before the first byte is read. Where reading fails after
