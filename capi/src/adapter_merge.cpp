@@ -14,7 +14,8 @@ mp_status mp_linear_merge_adapters(mp_linear* linear, mp_queue* queue, int64_t f
         LinearObject& object = *object_of(linear, "linear");
         check_flags(flags, MP_MERGE_REQUANTIZE, "flags");
         Tensor& to = *object_of(target, "target");
-        if (to.scales() != nullptr && (flags & MP_MERGE_REQUANTIZE) == 0) {
+        if ((to.scales() != nullptr || is_in_blocks(to.dtype())) &&
+            (flags & MP_MERGE_REQUANTIZE) == 0) {
             fail(Code::invalid_dtype,
                  "linear: target is codes, in which a small change may be lost; pass "
                  "MP_MERGE_REQUANTIZE where that is meant, and a report to see what is lost");

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "linear/checks.hpp"
+#include "numerics/block_quantize.hpp"
 #include "quant/read_floats.hpp"
 #include "runtime/select.hpp"
 
@@ -81,21 +82,81 @@ Sums distance(Stream& stream, const ArrayRef& one, const ArrayRef& other) {
     return sums;
 }
 
-// The target's numbers as fp32, in scratch memory.
-ArrayRef widened(Stream& stream, const Tensor& target, const Scratch& memory) {
-    const TensorRef numbers = {memory.data(), target.count(), DType::fp32};
-    if (target.scales() != nullptr) {
-        quant::dequantize_matrix(stream, target.array(), numbers);
-    } else {
-        cast_tensor(stream, target.ref(), numbers);
+// Codes of blocks are made on the host, by the bits of gguf-py.
+class Blocks {
+  public:
+    Blocks(Stream& stream, const ArrayRef& numbers, Tensor& target)
+        : stream_(stream), numbers_(numbers), target_(target) {}
+
+    // Before the first is written.
+    void check() {
+        for_each_piece([&](int64_t first, std::span<const float> values) {
+            const int64_t wrong = numerics::unstorable(target_.dtype(), values.data(),
+                                                       static_cast<int64_t>(values.size()));
+            if (wrong >= 0) {
+                fail(Code::invalid_argument,
+                     "linear: the merged weight's block that begins at element %lld cannot be %s: "
+                     "its numbers must be finite, and their scale fit fp16",
+                     static_cast<long long>(first + wrong), dtype_name(target_.dtype()));
+            }
+        });
     }
-    return plain_array(numbers, target.rows(), target.columns());
+    void write() {
+        std::vector<unsigned char> codes;
+        for_each_piece([&](int64_t first, std::span<const float> values) {
+            const auto count = static_cast<int64_t>(values.size());
+            codes.resize(static_cast<std::size_t>(bytes_of(target_.dtype(), count)));
+            numerics::store_floats(target_.dtype(), values.data(), count, codes.data());
+            stream_.copy(static_cast<unsigned char*>(target_.data()) +
+                             bytes_of(target_.dtype(), first),
+                         codes.data(), codes.size(), CopyKind::host_to_device);
+            stream_.sync();
+        });
+    }
+
+  private:
+    template <typename Body> void for_each_piece(const Body& body) {
+        const int64_t all = target_.count();
+        std::vector<float> values;
+        for (int64_t first = 0; first < all; first += kPiece) {
+            values.resize(static_cast<std::size_t>(std::min(kPiece, all - first)));
+            quant::read_floats(stream_, numbers_, first, values);
+            body(first, values);
+        }
+    }
+
+    Stream& stream_;
+    const ArrayRef& numbers_;
+    Tensor& target_;
+};
+
+void write_target(Stream& stream, const ArrayRef& numbers, Tensor& target) {
+    if (is_in_blocks(target.dtype())) {
+        Blocks blocks(stream, numbers, target);
+        blocks.check();
+        blocks.write();
+    } else if (target.scales() != nullptr) {
+        quant::quantize_matrix(stream, numbers, sink_of(target.array()));
+    } else {
+        cast_tensor(stream, numbers.elements(), target.ref());
+    }
+    target.touch();
 }
 
 void check_target(const Linear& base, int64_t first, const Tensor& target) {
-    check_dtype(target, "target", true);
-    const int64_t rows = rows_of(target, base.options().in_features,
-                                 base.weight().tensor().device(), "target", true);
+    if (!is_in_blocks(target.dtype())) {
+        check_dtype(target, "target", true);
+    } else if (!numerics::stores_floats(target.dtype())) {
+        fail(Code::invalid_dtype,
+             "linear: target is %s, which nothing here makes of numbers; of types of blocks q8_0 "
+             "and q4_0 are made",
+             dtype_name(target.dtype()));
+    }
+    const int64_t rows = target.rows();
+    check_shape_is(target, {{rows, base.options().in_features}, 2}, "target");
+    if (&target.device() != &base.weight().tensor().device()) {
+        fail(Code::invalid_argument, "linear: target is not on the layer's device");
+    }
     const int64_t all = base.options().out_features;
     if (first < 0 || first > all || rows > all - first) {
         fail(Code::invalid_argument,
@@ -153,14 +214,13 @@ void merge(Stream& stream, const LayerPass& pass, int64_t first, Tensor& target,
         report->elements = target.count();
         report->rms_change = distance(stream, result, before).rms(target.count());
     }
-    if (target.scales() != nullptr) {
-        quant::quantize_matrix(stream, result, sink_of(target.array()));
-    } else {
-        cast_tensor(stream, numbers, target.ref());
-    }
-    target.touch();
+    write_target(stream, result, target);
     if (report != nullptr) {
-        const Sums error = distance(stream, widened(stream, target, *compared), result);
+        auto* const stored = static_cast<float*>(compared->data());
+        widen(stream, target, 0, rows, stored);
+        const ArrayRef after =
+            plain_array({stored, target.count(), DType::fp32}, rows, target.columns());
+        const Sums error = distance(stream, after, result);
         report->rms_error = error.rms(target.count());
         report->max_error = error.largest;
     }

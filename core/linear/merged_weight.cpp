@@ -10,21 +10,6 @@ namespace {
 
 constexpr int64_t kSlabBytes = int64_t{4} << 20; // stays in a processor's caches
 
-// Rows of a matrix as fp32 numbers.
-void widen(Stream& stream, const Tensor& matrix, int64_t first, int64_t rows, float* to) {
-    matrix.require_memory("linear: weight");
-    const int64_t columns = matrix.columns();
-    const TensorRef numbers = {to, rows * columns, DType::fp32};
-    if (matrix.scales() != nullptr || is_in_blocks(matrix.dtype())) {
-        quant::dequantize_window(stream, matrix.array(), {first, 0, rows, columns}, numbers);
-        return;
-    }
-    auto* const data = static_cast<unsigned char*>(matrix.data());
-    cast_tensor(stream,
-                {data + bytes_of(matrix.dtype(), first * columns), rows * columns, matrix.dtype()},
-                numbers);
-}
-
 GemmDesc product_of(int64_t rows, int64_t columns, int64_t rank, float scale) {
     GemmDesc d{};
     d.m = rows, d.n = columns, d.k = rank;
@@ -41,6 +26,20 @@ std::size_t bytes_of_factors(const MergedWeight::Factors& factors) {
 }
 
 } // namespace
+
+void widen(Stream& stream, const Tensor& matrix, int64_t first, int64_t rows, float* to) {
+    matrix.require_memory("linear: weight");
+    const int64_t columns = matrix.columns();
+    const TensorRef numbers = {to, rows * columns, DType::fp32};
+    if (matrix.scales() != nullptr || is_in_blocks(matrix.dtype())) {
+        quant::dequantize_window(stream, matrix.array(), {first, 0, rows, columns}, numbers);
+        return;
+    }
+    auto* const data = static_cast<unsigned char*>(matrix.data());
+    cast_tensor(stream,
+                {data + bytes_of(matrix.dtype(), first * columns), rows * columns, matrix.dtype()},
+                numbers);
+}
 
 MergedWeight::MergedWeight(Stream& stream, const Linear& base, std::span<const Factors> adapters)
     : stream_(stream), base_(base) {

@@ -11,6 +11,9 @@
 
 namespace mp::linear {
 
+// Rows of a matrix in any format as fp32 numbers.
+void widen(Stream& stream, const Tensor& matrix, int64_t first, int64_t rows, float* to);
+
 class MergedWeight {
   public:
     struct Factors {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adapters with a magnitude (DoRA): the ways of a pass, what is refused; and merging weights.
 #include <cmath>
+#include <filesystem>
 
 #include "adapters.hpp"
 #include "coded.hpp"
+#include "training.hpp"
 
 using namespace mp_test;
 using namespace mp_test::adapters;
@@ -175,9 +177,47 @@ TEST(AdapterMerge, CodesAreWrittenWhereThatIsMeant) {
              MP_STATUS_INVALID_ARGUMENT, "rows -1");
     MP_FAILS(mp_linear_merge_adapters(model.layer, nullptr, 0, model.bias, 0, nullptr),
              MP_STATUS_INVALID_SHAPE, "target");
-    const coded::Blocks& type = coded::block_types()[0];
-    const Tensor blocks = coded::make_blocks(model.context, type, kOut, kIn, 1);
-    MP_FAILS(
-        mp_linear_merge_adapters(model.layer, nullptr, 0, blocks, MP_MERGE_REQUANTIZE, nullptr),
-        MP_STATUS_INVALID_DTYPE, "q4_0");
+}
+
+// Q8_0 and Q4_0 are those of a model file that is written of the same numbers; other blocks nobody makes.
+TEST(AdapterMerge, BlocksAreThoseOfModelFiles) {
+    const Model model("bf16_mixed");
+    const Lora lora(model.context, model.layer, model.recipe, 24.0, 10);
+    const std::vector<float> exact = merged(model.context, model.layer);
+    for (const coded::Blocks& type : coded::block_types()) {
+        SCOPED_TRACE(mp_dtype_name(type.dtype));
+        if (kIn % type.elements != 0) {
+            continue;
+        }
+        const Tensor target = coded::make_blocks(model.context, type, kOut, kIn, 1);
+        mp_merge_report report = MP_MERGE_REPORT_INIT;
+        const auto merge = [&](uint32_t flags) {
+            return mp_linear_merge_adapters(model.layer, nullptr, 0, target, flags, &report);
+        };
+        MP_FAILS(merge(0), MP_STATUS_INVALID_DTYPE, "MP_MERGE_REQUANTIZE");
+        if (type.dtype != MP_DTYPE_Q8_0 && type.dtype != MP_DTYPE_Q4_0) {
+            MP_FAILS(merge(MP_MERGE_REQUANTIZE), MP_STATUS_INVALID_DTYPE, "q8_0");
+            continue;
+        }
+        MP_OK(merge(MP_MERGE_REQUANTIZE));
+        const Folder folder("mp_merged_blocks");
+        std::filesystem::create_directory(folder.path);
+        const std::string path = (folder.path / "w.gguf").string();
+        mp_model_writer* writer = nullptr;
+        const int64_t shape[] = {kOut, kIn};
+        int64_t index = -1;
+        MP_OK(mp_model_writer_create(path.c_str(), nullptr, &writer));
+        MP_OK(mp_model_writer_set_text(writer, "general.architecture", "llama"));
+        MP_OK(mp_model_writer_add_tensor(writer, "w", type.dtype, 2, shape, &index));
+        MP_OK(mp_model_writer_write_floats(writer, index, 0, exact.data(), kOut * kIn));
+        MP_OK(mp_model_writer_finish(writer));
+        mp_model_writer_destroy(writer);
+        mp_model_file* file = nullptr;
+        MP_OK(mp_model_file_open(path.c_str(), 0, &file));
+        Bytes written(mp_dtype_bytes(type.dtype, kOut * kIn));
+        MP_OK(mp_model_file_read(file, 0, 0, written.data(), written.size()));
+        mp_model_file_destroy(file);
+        EXPECT_EQ(bytes_of(target), written);
+        EXPECT_GT(report.rms_error, 0.0);
+    }
 }

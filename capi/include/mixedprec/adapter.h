@@ -206,19 +206,19 @@ MP_API mp_status mp_adapter_get_linears(const mp_adapter* adapter, mp_linear** a
  * scratch memory for each of its elements, 8 with a report, and a and b in fp32: name fewer rows at a time for less.
  *
  * Codes. A weight that was codes is not written as codes again unless that is asked for: the change that was learned may be
- * smaller than a code's step, and go. The report says how much of it went. mp_model_writer_write_floats makes Q8_0 and Q4_0 of
- * an fp32 target.
+ * smaller than a code's step, and go. The report says how much of it went. Of types of blocks MP_DTYPE_Q8_0 and _Q4_0 are made,
+ * with the bits of gguf-py, on the host.
  * @param[in]     linear     the layer
  * @param[in]     queue      NULL: the default queue
  * @param[in]     first_row  of the weight
- * @param[in]     target     written: [rows, in], fp32, fp16 or bf16; codes with scales with MP_MERGE_REQUANTIZE. It may be the
- *                           weight itself
+ * @param[in]     target     written: [rows, in], fp32, fp16 or bf16; with MP_MERGE_REQUANTIZE codes with scales, MP_DTYPE_Q8_0
+ *                           and _Q4_0, too. It may be the weight itself
  * @param[in]     flags      0 or MP_MERGE_REQUANTIZE
  * @param[in,out] report     NULL: not wanted. struct_size set by the caller; the rest is written. Blocks then
  * @returns MP_STATUS_OK; MP_STATUS_NULL_ARGUMENT; MP_STATUS_INVALID_HANDLE; MP_STATUS_INVALID_SHAPE;
- *          MP_STATUS_INVALID_DTYPE (codes without the flag; types of blocks); MP_STATUS_INVALID_ARGUMENT (device; rows that the
- *          weight does not have); MP_STATUS_UNSUPPORTED (a magnitude beside other adapters); MP_STATUS_STRUCT_TOO_NEW;
- *          MP_STATUS_OUT_OF_MEMORY; vendor codes
+ *          MP_STATUS_INVALID_DTYPE (codes without the flag; other types of blocks); MP_STATUS_INVALID_ARGUMENT (device, overlap;
+ *          rows that the weight does not have; numbers that a block cannot hold); MP_STATUS_UNSUPPORTED (a magnitude beside
+ *          other adapters); MP_STATUS_STRUCT_TOO_NEW; MP_STATUS_OUT_OF_MEMORY; vendor codes
  * @threads B
  * @since 0.2 */
 MP_API mp_status mp_linear_merge_adapters(mp_linear* linear, mp_queue* queue, int64_t first_row,
