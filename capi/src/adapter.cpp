@@ -6,6 +6,7 @@
 #include "boundary.hpp"
 #include "layer_pass_of.hpp"
 #include "linear/checks.hpp"
+#include "linear/merge.hpp"
 #include "linear_desc.hpp"
 #include "objects.hpp"
 #include "system/name.hpp"
@@ -80,6 +81,11 @@ std::shared_ptr<Tensor> tensor_or_null(mp_tensor* tensor, const char* name) {
 mp_status mp::capi::make_adapter(mp_linear* linear, mp_recipe* recipe, const mp_adapter_desc* desc,
                                  const AdapterWeights& weights, mp_adapter** out) {
     const std::shared_ptr<LinearObject> base = object_of(linear, "linear");
+    if (base->is_of_adapter) {
+        fail(Code::invalid_argument,
+             "adapter: linear is itself a half of an adapter (mp_adapter_get_linears); give its "
+             "layer another one");
+    }
     linear::AdapterOptions options = options_of_desc(desc);
     const auto [a, b] = weights(base->layer, options.rank);
     if (a->shape().ndim != 2 || a->rows() <= 0 ||
@@ -113,6 +119,7 @@ mp_status mp::capi::make_adapter(mp_linear* linear, mp_recipe* recipe, const mp_
     object->number = ++made;
     std::string note;
     for (const auto& layer : {object->a, object->b}) {
+        layer->is_of_adapter = true;
         if (const std::string reason = fallback_note(layer->layer); !reason.empty()) {
             note += (note.empty() ? "" : "; ") + reason;
         }
@@ -195,14 +202,12 @@ mp_status mp_adapter_init_magnitude(mp_adapter* adapter, mp_queue* queue) {
         if (object.magnitude == nullptr) {
             fail(Code::bad_state, "adapter: it has no magnitude (mp_adapter_set_magnitude)");
         }
-        object.magnitude->require_memory("magnitude");
-        Stream& stream = stream_of(queue, *object.base->layer.context());
-        const Scratch norms(stream,
-                            static_cast<std::size_t>(object.magnitude->count()) * sizeof(float));
-        const linear::MergedWeight::Factors factors = {&object.a->layer, &object.b->layer};
-        auto* const to = static_cast<float*>(norms.data());
-        linear::MergedWeight(stream, object.base->layer, {&factors, 1}).norms(to);
-        cast_tensor(stream, {to, object.magnitude->count(), DType::fp32}, object.magnitude->ref());
+        linear::LayerPass pass;
+        pass.base = &object.base->layer;
+        pass.adapters.emplace_back();
+        pass.adapters.back().a = &object.a->layer;
+        pass.adapters.back().b = &object.b->layer;
+        linear::measure(stream_of(queue, *object.base->layer.context()), pass, *object.magnitude);
     });
 }
 

@@ -57,6 +57,11 @@ std::vector<SavedObject::Part> layout_of(const LinearObject& object, int64_t row
     return layout;
 }
 
+// The layer's own x is all, and has all of the memory.
+bool is_alone(const std::vector<SavedObject::Part>& layout) {
+    return layout.size() == 1 && layout.front().adapter == 0;
+}
+
 std::size_t end_of(const std::vector<SavedObject::Part>& layout) {
     return layout.empty() ? 0 : layout.back().place + layout.back().bytes;
 }
@@ -216,8 +221,18 @@ bool has_kept(const SavedObject& saved) {
            });
 }
 
+bool borrows(const SavedObject& saved) {
+    return saved.saved.borrows() ||
+           std::any_of(saved.adapters.begin(), saved.adapters.end(),
+                       [](const auto& entry) { return entry.second.a.borrows(); });
+}
+
 std::size_t kept_bytes(const SavedObject& saved) {
-    return has_kept(saved) ? end_of(saved.layout) : 0;
+    if (!has_kept(saved)) {
+        return 0;
+    }
+    return is_alone(saved.layout) ? linear::saved_bytes(saved.linear->layer, saved.saved.rows())
+                                  : end_of(saved.layout);
 }
 
 void move_parts(SavedObject& saved, void* memory, std::size_t bytes) {
@@ -225,6 +240,9 @@ void move_parts(SavedObject& saved, void* memory, std::size_t bytes) {
     saved.lent = memory;
     saved.lent_bytes = bytes;
     if (memory != nullptr && holds) {
+        if (is_alone(saved.layout)) {
+            saved.layout.front().bytes = bytes;
+        }
         lend(saved);
         return;
     }
@@ -236,14 +254,14 @@ void move_parts(SavedObject& saved, void* memory, std::size_t bytes) {
     }
 }
 
-LentParts::LentParts(SavedObject& saved, int64_t rows) : saved_(saved) {
-    if (saved.lent == nullptr) {
+LentParts::LentParts(SavedObject& saved, int64_t rows, bool keeps) : saved_(saved) {
+    make_places(saved);
+    if (saved.lent == nullptr || !keeps) {
         is_done_ = true;
         return;
     }
-    make_places(saved);
     std::vector<SavedObject::Part> layout = layout_of(*saved.linear, rows);
-    if (layout.size() == 1) { // the layer itself says what it lacks
+    if (is_alone(layout)) { // it says itself what it lacks
         layout.front().bytes = saved.lent_bytes;
     } else if (end_of(layout) > saved.lent_bytes) {
         fail(Code::invalid_argument,
@@ -251,15 +269,31 @@ LentParts::LentParts(SavedObject& saved, int64_t rows) : saved_(saved) {
              "%zu; see mp_linear_get_saved_bytes",
              static_cast<long long>(rows), end_of(layout), saved.lent_bytes);
     }
+    for (const SavedObject::Part& part : saved.layout) {
+        generations_.push_back(saved_of(saved, part).generation());
+    }
     before_ = std::exchange(saved.layout, std::move(layout));
     lend(saved);
 }
 
 LentParts::~LentParts() {
-    if (!is_done_) {
-        saved_.layout = std::move(before_);
-        lend(saved_);
+    if (is_done_) {
+        return;
     }
+    for (const SavedObject::Part& part :
+         saved_.layout) { // what the forward has kept before it failed
+        linear::Saved& place = saved_of(saved_, part);
+        const auto before =
+            std::find_if(before_.begin(), before_.end(), [&](const SavedObject::Part& other) {
+                return other.adapter == part.adapter && other.is_a == part.is_a;
+            });
+        const auto i = static_cast<std::size_t>(before - before_.begin());
+        if (before == before_.end() || generations_[i] != place.generation()) {
+            place.drop(-1);
+        }
+    }
+    saved_.layout = std::move(before_);
+    lend(saved_);
 }
 
 void make_places(SavedObject& saved) {
@@ -276,10 +310,12 @@ void forget_others(const LinearObject& object, SavedObject* saved) {
             continue;
         }
         if (saved != nullptr) {
-            SavedObject::OfAdapter& kept = kept_of(*saved, *adapter);
-            kept.a.drop(-1);
-            kept.b.drop(-1);
-            kept.kept.drop();
+            if (const auto found = saved->adapters.find(adapter->number);
+                found != saved->adapters.end()) {
+                found->second.a.drop(-1);
+                found->second.b.drop(-1);
+                found->second.kept.drop();
+            }
         } else if (linear::Saved* const a = adapter->a->layer.last(); a != nullptr) {
             a->drop(-1);
             adapter->b->layer.last()->drop(-1);

@@ -37,15 +37,17 @@ void forget_others(const LinearObject& object, SavedObject* saved);
 // Where memory is lent for what a forward keeps: the parts lie one after another, each aligned to 256 bytes.
 std::size_t saved_bytes(const LinearObject& object, int64_t rows);
 bool has_kept(const SavedObject& saved);
+// Whether any of it is the caller's own tensor.
+bool borrows(const SavedObject& saved);
 std::size_t kept_bytes(const SavedObject& saved);
 // It lies there from now on; null: what is kept goes.
 void move_parts(SavedObject& saved, void* memory, std::size_t bytes);
 
-// The parts' places for a forward of so many rows, until it has failed.
+// The parts' places for a forward of so many rows that keeps something, until it has failed.
 class LentParts {
   public:
     // Throws where the memory is too small.
-    LentParts(SavedObject& saved, int64_t rows);
+    LentParts(SavedObject& saved, int64_t rows, bool keeps);
     LentParts(const LentParts&) = delete;
     LentParts& operator=(const LentParts&) = delete;
     ~LentParts();
@@ -54,6 +56,7 @@ class LentParts {
   private:
     SavedObject& saved_;
     std::vector<SavedObject::Part> before_;
+    std::vector<uint64_t> generations_; // of what lay there before
     bool is_done_ = false;
 };
 // A place for each adapter that there is now, so that a forward need not make it.

@@ -71,6 +71,7 @@ struct LinearObject {
     int32_t steps = 0;                   // since it was last called
     std::weak_ptr<const void> optimizer; // whose steps end this layer's (mp_optimizer_set_linears)
     std::vector<std::weak_ptr<AdapterObject>> adapters; // in the order in which they were made
+    bool is_of_adapter = false;                         // the a or b of one
 };
 
 // What mp_adapter_create made, and what the layers behind it need for a pass.

@@ -95,7 +95,7 @@ mp_status mp_linear_forward_saved(mp_linear* linear, mp_queue* queue, mp_tensor*
             return;
         }
         const bool fits = input->columns() == object.layer.options().in_features;
-        LentParts parts(*place, fits ? input->rows() : 0);
+        LentParts parts(*place, fits ? input->rows() : 0, keep != linear::Keep::scale);
         linear::forward(stream, pass, input, result.get(), keep);
         parts.commit();
         forget_others(object, place);
@@ -138,7 +138,7 @@ mp_status mp_saved_set_memory(mp_saved* saved, void* memory, size_t bytes) {
         SavedObject& object = *object_of(saved, "saved");
         if (has_kept(object) && object.lent == nullptr) {
             fail(Code::bad_state, "saved: x is kept in %s; name the memory before the forward",
-                 object.saved.borrows() ? "the caller's own tensor" : "the library's memory");
+                 borrows(object) ? "the caller's own tensor" : "the library's memory");
         }
         check_lent(memory, bytes);
         const std::size_t kept = kept_bytes(object);

@@ -75,6 +75,20 @@ void check_forward(const Stream& stream, const LayerPass& pass, const Tensor& x,
     ranges.check("linear");
 }
 
+// What an adapter's a keeps while its gradient is not wanted: a later backward may want it, and dx alone may take its place.
+void check_kept_inputs(const LayerPass& pass) {
+    for (const AdapterPass& adapter : pass.adapters) {
+        if (adapter.saved_a != nullptr && adapter.da == nullptr) {
+            MemoryRanges ranges;
+            ranges.add("dw", MemoryRanges::Use::written, adapter.db);
+            ranges.add("the magnitude's gradient", MemoryRanges::Use::written,
+                       adapter.magnitude.gradient);
+            adapter.a->add_kept(ranges, *adapter.saved_a);
+            ranges.check("linear");
+        }
+    }
+}
+
 void check_backward(const Stream& stream, const LayerPass& pass, const Tensor& dy, const Tensor* dx,
                     const WeightGradients& gradients) {
     MemoryRanges ranges;
@@ -215,6 +229,7 @@ void backward(Stream& stream, const LayerPass& pass, const Tensor& dy, Tensor* d
     const Inner inner(stream, pass, dy, rows_in(dy, pass.base->options().out_features));
     prepare_backward(stream, pass, sum, dx, gradients, inner);
     check_backward(stream, pass, dy, dx, gradients);
+    check_kept_inputs(pass);
     if (scaled.has_value()) {
         scaled->run(gradients.accumulate);
     }

@@ -64,8 +64,11 @@ void ScaledForward::begin() {
     const int64_t out = base_.options().out_features;
     KeptDirection* const kept = magnitude_.kept;
     const bool has_norms = is_again_ && kept != nullptr && kept->rows() >= 0;
+    const auto bytes = static_cast<std::size_t>(out) * sizeof(float);
+    norms_ = kept != nullptr ? kept->norms(stream_, out)
+                             : static_cast<float*>(norm_memory_.emplace(stream_, bytes).data());
     if (kept != nullptr) { // until the new one is complete
-        kept->note(-1, false);
+        keeps_ ? kept->note(-1, false) : kept->drop();
     }
     void* place = nullptr;
     if (keeps_) {
@@ -74,9 +77,6 @@ void ScaledForward::begin() {
         place = u_memory_.emplace(stream_, bytes_of_matrix(type_, rows_, out)).data();
     }
     u_ = matrix_over(base_, stream_, type_, rows_, place);
-    const auto bytes = static_cast<std::size_t>(out) * sizeof(float);
-    norms_ = kept != nullptr ? kept->norms(stream_, out)
-                             : static_cast<float*>(norm_memory_.emplace(stream_, bytes).data());
     if (!has_norms) {
         measure_rows(stream_, base_, adapter_, norms_);
     }

@@ -178,9 +178,27 @@ void check_memory(const Stream& stream, const LayerPass& pass, const Tensor& tar
         ranges.add("the magnitude", MemoryRanges::Use::read, adapter.magnitude.values);
     }
     ranges.check("linear");
+    MemoryRanges room;
+    room.add_workspace(stream);
+    room.add("the weight", MemoryRanges::Use::read, &pass.base->weight().tensor());
+    room.check("linear");
 }
 
 } // namespace
+
+void measure(Stream& stream, const LayerPass& pass, Tensor& magnitude) {
+    check_memory(stream, pass, magnitude);
+    magnitude.require_memory("linear: the adapter's magnitude");
+    std::vector<MergedWeight::Factors> factors;
+    for (const AdapterPass& adapter : pass.adapters) {
+        factors.push_back({adapter.a, adapter.b});
+    }
+    const Scratch norms(stream, static_cast<std::size_t>(magnitude.count()) * sizeof(float));
+    auto* const values = static_cast<float*>(norms.data());
+    MergedWeight(stream, *pass.base, factors).norms(values);
+    cast_tensor(stream, {values, magnitude.count(), DType::fp32}, magnitude.ref());
+    magnitude.touch();
+}
 
 void merge(Stream& stream, const LayerPass& pass, int64_t first, Tensor& target,
            MergeReport* report) {

@@ -15,6 +15,9 @@ struct MergeReport {
     double max_error = 0.0;
 };
 
+// The norms of its rows, to [out].
+void measure(Stream& stream, const LayerPass& pass, Tensor& magnitude);
+
 // Rows from `first` on, as many as the target has. It may be the weight. Codes are quantized as a whole. `report` null: it is not
 // wanted; else it waits.
 void merge(Stream& stream, const LayerPass& pass, int64_t first, Tensor& target,

@@ -6,6 +6,7 @@ namespace mp::linear {
 void Saved::keep(Stream& stream, const std::shared_ptr<Tensor>& x, const Format& format,
                  const Sink& how, bool may_refer) {
     has_input_ = false; // until the new one is complete
+    ++generation_;
     if (may_refer && refers_to(*x, format)) {
         borrowed_ = x;
         kept_.release();
@@ -29,6 +30,7 @@ void Saved::drop(int64_t rows) noexcept {
     kept_.release();
     rows_ = rows;
     has_input_ = false;
+    ++generation_;
 }
 
 void Saved::add_to(MemoryRanges& ranges, const Format& format, int64_t columns) const {

@@ -56,6 +56,9 @@ class Saved {
     // Of the newest forward.
     [[nodiscard]] Pass& pass() noexcept { return pass_; }
 
+    // Changes with what is kept.
+    [[nodiscard]] uint64_t generation() const noexcept { return generation_; }
+
     // From now on x lies there, where it is kept already and in memory that is lent: null, and it is dropped.
     void lend(void* memory, std::size_t bytes) noexcept;
     [[nodiscard]] const OperandMemory& memory() const noexcept { return kept_; }
@@ -75,6 +78,7 @@ class Saved {
     int64_t rows_ = -1;
     bool has_input_ = false;
     bool is_whole_ = false;
+    uint64_t generation_ = 0;
 };
 
 } // namespace mp::linear

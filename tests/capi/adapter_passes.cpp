@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Passes of layers with adapters that differ from the plain one: other sizes, plain memory, gradients apart, adapters that come
 // and go between calls, calls that fail between a forward and its backward.
+#include <cmath>
 #include <optional>
 
 #include "adapters.hpp"
@@ -166,6 +167,84 @@ TEST(AdapterPasses, AFailedForwardLosesNothing) {
     MP_FAILS(
         mp_linear_backward_saved(model.layer, nullptr, saved, model.dy, over, nullptr, nullptr, 0),
         MP_STATUS_INVALID_ARGUMENT, "mp_saved_set_memory");
+}
+
+// Where nothing is kept, none of the memory is needed; a smaller place that suffices is one.
+TEST(AdapterPasses, LentMemoryIsAsLargeAsWhatIsKept) {
+    const Model model("bf16_mixed");
+    const Lora lora(model.context, model.layer, model.recipe, 8.0, 20);
+    const Linear trained = make_base(model.context, model.recipe, model.w, nullptr, 0);
+    for (mp_linear* const layer :
+         {static_cast<mp_linear*>(model.layer), static_cast<mp_linear*>(trained)}) {
+        size_t bytes = 0;
+        MP_OK(mp_linear_get_saved_bytes(layer, kRows, &bytes));
+        const Block small(256), wide(2 * bytes), exact(bytes);
+        const Saved saved = make_saved(layer);
+        if (layer != trained) { // it keeps nothing: the scale alone
+            MP_OK(mp_saved_set_memory(saved, small.memory.get(), 256));
+            MP_OK(
+                mp_linear_forward_saved(layer, nullptr, model.x, model.y, saved, MP_FORWARD_DROP));
+        }
+        MP_OK(mp_saved_set_memory(saved, wide.memory.get(), 2 * bytes));
+        MP_OK(mp_linear_forward_saved(layer, nullptr, model.x, model.y, saved, 0));
+        std::memcpy(exact.memory.get(), wide.memory.get(), bytes);
+        MP_FAILS(mp_saved_set_memory(saved, exact.memory.get(), bytes - 1),
+                 MP_STATUS_INVALID_ARGUMENT, std::to_string(bytes) + " are kept");
+        MP_OK(mp_saved_set_memory(saved, exact.memory.get(), bytes));
+        std::memset(wide.memory.get(), 0xFF, bytes);
+        const Tensor dw = make_tensor(model.context, MP_DTYPE_FP32, {kOut, kIn});
+        mp_tensor* const wanted = layer == trained ? static_cast<mp_tensor*>(dw) : nullptr;
+        EXPECT_TRUE(done(mp_linear_backward_saved(layer, nullptr, saved, model.dy, model.dx, wanted,
+                                                  nullptr, 0)));
+        const float one = values_of(model.context, layer == trained ? dw : lora.da)[7];
+        EXPECT_TRUE(std::isfinite(one));
+    }
+}
+
+// The base's scales move once a pass, whichever way it is run.
+TEST(AdapterPasses, ABaseCountsOnce) {
+    std::vector<Bytes> scales;
+    for (const int way : {0, 1, 2}) {
+        const Model model("fp8_delayed");
+        const Lora lora(model.context, model.layer, model.recipe, 8.0, 20);
+        const Saved saved = make_saved(model.layer);
+        for (int step = 0; step < 3; ++step) {
+            if (way == 0) {
+                (void)model.pass(lora);
+            } else if (way == 1) {
+                (void)model.pass(lora, saved);
+            } else {
+                MP_OK(mp_linear_forward(model.layer, nullptr, model.x, model.y));
+                MP_OK(mp_linear_forward_saved(model.layer, nullptr, model.dx, model.y, nullptr, 0));
+                EXPECT_TRUE(done(mp_linear_backward_weight(model.layer, nullptr, model.dy, nullptr,
+                                                           nullptr, 0)));
+                MP_OK(mp_linear_backward_data(model.layer, nullptr, model.dy, model.dx));
+                EXPECT_TRUE(done(mp_linear_backward(model.layer, nullptr, model.dy, model.dx,
+                                                    nullptr, nullptr, 0)));
+            }
+            model.end_step();
+        }
+        const Parts parts(lora.adapter);
+        Bytes all = scaling_of(model.layer);
+        for (mp_linear* const part :
+             {static_cast<mp_linear*>(parts.a), static_cast<mp_linear*>(parts.b)}) {
+            const Bytes own = scaling_of(part);
+            all.insert(all.end(), own.begin(), own.end());
+        }
+        scales.push_back(all);
+    }
+    EXPECT_EQ(scales[1], scales[0]);
+    EXPECT_EQ(scales[2], scales[0]);
+}
+
+// An adapter of an adapter is none.
+TEST(AdapterPasses, AnAdapterHasNone) {
+    const Model model("fp32");
+    const Lora lora(model.context, model.layer, model.recipe, 8.0, 20);
+    const Parts parts(lora.adapter);
+    mp_adapter* made = nullptr;
+    MP_FAILS(mp_adapter_create(parts.a, model.recipe, nullptr, lora.a, lora.b, &made),
+             MP_STATUS_INVALID_ARGUMENT, "half of an adapter");
 }
 
 // Adapters may go before what was kept for them.
