@@ -16,7 +16,7 @@ fi
 parts=("$@")
 if [ "${#parts[@]}" = 0 ]; then
     parts=(format tidy cuda frameworks programs docs isas bits emulated aarch64 fresh without mpi asan)
-    [ "$all" = no ] || parts+=(hip tsan long)
+    [ "$all" = no ] || parts+=(hip llama tsan long)
 fi
 
 format() { step "clang-format" scripts/format.sh --check; }
@@ -66,6 +66,9 @@ hip() {
     step "test its symbols, its refusals and its host code" run_tests hip -L hip
     summary_of "$last_log"
 }
+
+# The adapters and models that are written, by the program that they are for.
+llama() { step "llama.cpp reads an adapter and a model" scripts/llama.sh; }
 
 # The tests that the instruction set in use makes a difference to, with less than this processor has.
 isas() {
