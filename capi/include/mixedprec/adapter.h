@@ -64,10 +64,9 @@ typedef struct mp_merge_report {
     uint32_t struct_size; /* sizeof(mp_merge_report), set by the caller */
     uint32_t reserved;    /* 0 */
     int64_t elements;     /* of the rows that were written */
-    double
-        rms_change;   /* root of the mean square of merged - w, before rounding: what was learned */
-    double rms_error; /* of target - merged: what rounding adds */
-    double max_error; /* the largest of its elements */
+    double rms_change;    /* root of the mean square of merged - w: what was learned */
+    double rms_error;     /* of target - merged: what rounding adds */
+    double max_error;     /* the largest of its elements */
 } mp_merge_report;
 
 #define MP_MERGE_REPORT_INIT                                                                       \
