@@ -20,7 +20,7 @@ download_pinned() {
 }
 
 if [ ! -e "$cache/build/built" ]; then
-    download_pinned llama-cpp-python --no-binary :all:
+    download_pinned llama-cpp-python --no-binary llama-cpp-python # what prepares it may be a wheel
     tar -xzf "$cache"/llama_cpp_python-*.tar.gz -C "$cache" --strip-components 1
     cmake -S "$cache/vendor/llama.cpp" -B "$cache/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGGML_OPENMP=OFF \
         -DGGML_LLAMAFILE=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_COMMON=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
