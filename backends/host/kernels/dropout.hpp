@@ -59,8 +59,9 @@ struct Dropout {
         Bf16Pair* to = static_cast<Bf16Pair*>(destination);
         const uint32_t below = op.drop_below;
         const float factor = scale;
+        const int count = n / 2;
         MP_ISA_INDEPENDENT
-        for (int i = 0; i < n / 2; ++i) {
+        for (int i = 0; i < count; ++i) {
             const uint32_t both = from[i];
             const uint32_t drawn = random[i];
             float even = numerics::dropout_value(even_of(both), factor, drawn & 0xffffU, below);
