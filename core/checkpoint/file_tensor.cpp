@@ -9,6 +9,7 @@
 #include "numerics/bits.hpp"
 #include "numerics/block_quantize.hpp"
 #include "quant/quantize.hpp"
+#include "quant/read_floats.hpp"
 #include "status/status.hpp"
 #include "system/name.hpp"
 
@@ -99,7 +100,6 @@ class Load {
     }
 
     void store() {
-        std::vector<unsigned char> codes;
         for (int64_t done = 0; done < tensor_.count(); done += kFilePieceElements) {
             const int64_t n = read(done, kFilePieceElements);
             const int64_t wrong = numerics::unstorable(tensor_.dtype(), values_.data(), n);
@@ -110,10 +110,7 @@ class Load {
                      name_.c_str(), static_cast<long long>(first_ + done + wrong),
                      dtype_name(tensor_.dtype()));
             }
-            codes.resize(static_cast<std::size_t>(bytes_of(tensor_.dtype(), n)));
-            numerics::store_floats(tensor_.dtype(), values_.data(), n, codes.data());
-            upload(static_cast<unsigned char*>(tensor_.data()) + bytes_of(tensor_.dtype(), done),
-                   codes.data(), codes.size());
+            quant::write_floats(stream_, tensor_.array(), done, values_);
         }
     }
 

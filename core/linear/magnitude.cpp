@@ -7,10 +7,6 @@
 namespace mp::linear {
 namespace {
 
-std::size_t bytes_of_matrix(DType dtype, int64_t rows, int64_t columns) {
-    return static_cast<std::size_t>(bytes_of(dtype, rows * columns));
-}
-
 std::unique_ptr<Tensor> matrix_over(const Linear& layer, Stream& stream, DType dtype, int64_t rows,
                                     void* data) {
     const Shape shape{{rows, layer.options().out_features}, 2};
@@ -74,7 +70,8 @@ void ScaledForward::begin() {
     if (keeps_) {
         place = kept->directions(stream_, type_, rows_, out).data;
     } else {
-        place = u_memory_.emplace(stream_, bytes_of_matrix(type_, rows_, out)).data();
+        const auto elements = static_cast<std::size_t>(bytes_of(type_, rows_ * out));
+        place = u_memory_.emplace(stream_, elements).data();
     }
     u_ = matrix_over(base_, stream_, type_, rows_, place);
     if (!has_norms) {

@@ -16,14 +16,10 @@ constexpr int64_t kPiece = int64_t{1} << 16; // elements, that are compared at a
 
 // Of the adapter with a magnitude, of which there is one at most. Each row by itself: a merge is rare.
 void scale_rows(Stream& stream, const Tensor& magnitude, int64_t first, const ArrayRef& numbers) {
-    const Scratch norms(stream, static_cast<std::size_t>(numbers.rows) * sizeof(float));
-    RowNormDesc measure{};
-    measure.kind = OpKind::row_norm;
-    measure.source = static_cast<const float*>(numbers.data);
-    measure.rows = numbers.rows;
-    measure.columns = numbers.columns;
-    measure.result = static_cast<float*>(norms.data());
-    run_op(stream, measure);
+    const Scratch memory(stream, static_cast<std::size_t>(numbers.rows) * sizeof(float));
+    auto* const norms = static_cast<float*>(memory.data());
+    row_norms(stream, static_cast<const float*>(numbers.data), numbers.rows, numbers.columns,
+              norms);
     for (int64_t row = 0; row < numbers.rows; ++row) {
         ScaleColumnsDesc op{};
         op.kind = OpKind::scale_columns;
@@ -33,7 +29,7 @@ void scale_rows(Stream& stream, const Tensor& magnitude, int64_t first, const Ar
         op.magnitude = {static_cast<unsigned char*>(magnitude.data()) +
                             bytes_of(magnitude.dtype(), first + row),
                         1, magnitude.dtype()};
-        op.norm = measure.result + row;
+        op.norm = norms + row;
         op.rows = numbers.columns;
         op.columns = 1;
         run_op(stream, op);
@@ -102,15 +98,8 @@ class Blocks {
         });
     }
     void write() {
-        std::vector<unsigned char> codes;
         for_each_piece([&](int64_t first, std::span<const float> values) {
-            const auto count = static_cast<int64_t>(values.size());
-            codes.resize(static_cast<std::size_t>(bytes_of(target_.dtype(), count)));
-            numerics::store_floats(target_.dtype(), values.data(), count, codes.data());
-            stream_.copy(static_cast<unsigned char*>(target_.data()) +
-                             bytes_of(target_.dtype(), first),
-                         codes.data(), codes.size(), CopyKind::host_to_device);
-            stream_.sync();
+            quant::write_floats(stream_, target_.array(), first, values);
         });
     }
 
@@ -184,18 +173,22 @@ void check_memory(const Stream& stream, const LayerPass& pass, const Tensor& tar
     room.check("linear");
 }
 
+std::vector<MergedWeight::Factors> factors_of(const LayerPass& pass) {
+    std::vector<MergedWeight::Factors> factors;
+    for (const AdapterPass& adapter : pass.adapters) {
+        factors.push_back({adapter.a, adapter.b});
+    }
+    return factors;
+}
+
 } // namespace
 
 void measure(Stream& stream, const LayerPass& pass, Tensor& magnitude) {
     check_memory(stream, pass, magnitude);
     magnitude.require_memory("linear: the adapter's magnitude");
-    std::vector<MergedWeight::Factors> factors;
-    for (const AdapterPass& adapter : pass.adapters) {
-        factors.push_back({adapter.a, adapter.b});
-    }
     const Scratch norms(stream, static_cast<std::size_t>(magnitude.count()) * sizeof(float));
     auto* const values = static_cast<float*>(norms.data());
-    MergedWeight(stream, *pass.base, factors).norms(values);
+    MergedWeight(stream, *pass.base, factors_of(pass)).norms(values);
     cast_tensor(stream, {values, magnitude.count(), DType::fp32}, magnitude.ref());
     magnitude.touch();
 }
@@ -209,17 +202,13 @@ void merge(Stream& stream, const LayerPass& pass, int64_t first, Tensor& target,
         scaling->magnitude.values->require_memory("linear: the adapter's magnitude");
     }
     check_memory(stream, pass, target);
-    std::vector<MergedWeight::Factors> factors;
-    for (const AdapterPass& adapter : pass.adapters) {
-        factors.push_back({adapter.a, adapter.b});
-    }
     const int64_t rows = target.rows();
     const auto bytes = static_cast<std::size_t>(target.count()) * sizeof(float);
     const Scratch merged(stream, bytes);
     auto* const values = static_cast<float*>(merged.data());
     const TensorRef numbers = {values, target.count(), DType::fp32};
     const ArrayRef result = plain_array(numbers, rows, target.columns());
-    MergedWeight(stream, base, factors).read(first, rows, values);
+    MergedWeight(stream, base, factors_of(pass)).read(first, rows, values);
     if (scaling != nullptr) {
         scale_rows(stream, *scaling->magnitude.values, first, result);
     }
@@ -228,7 +217,7 @@ void merge(Stream& stream, const LayerPass& pass, int64_t first, Tensor& target,
         const ArrayRef before =
             plain_array({compared.emplace(stream, bytes).data(), target.count(), DType::fp32}, rows,
                         target.columns());
-        MergedWeight(stream, base, {}).read(first, rows, static_cast<float*>(before.data));
+        widen(stream, base.weight().tensor(), first, rows, static_cast<float*>(before.data));
         report->elements = target.count();
         report->rms_change = distance(stream, result, before).rms(target.count());
     }

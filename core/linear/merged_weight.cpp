@@ -41,6 +41,16 @@ void widen(Stream& stream, const Tensor& matrix, int64_t first, int64_t rows, fl
                 numbers);
 }
 
+void row_norms(Stream& stream, const float* matrix, int64_t rows, int64_t columns, float* to) {
+    RowNormDesc op{};
+    op.kind = OpKind::row_norm;
+    op.source = matrix;
+    op.rows = rows;
+    op.columns = columns;
+    op.result = to;
+    run_op(stream, op);
+}
+
 MergedWeight::MergedWeight(Stream& stream, const Linear& base, std::span<const Factors> adapters)
     : stream_(stream), base_(base) {
     for (const Factors& factors : adapters) {
@@ -80,13 +90,7 @@ void MergedWeight::norms(float* to) {
     for (int64_t first = 0; first < all; first += most) {
         const int64_t rows = std::min(most, all - first);
         read(first, rows, static_cast<float*>(slab.data()));
-        RowNormDesc op{};
-        op.kind = OpKind::row_norm;
-        op.source = static_cast<const float*>(slab.data());
-        op.rows = rows;
-        op.columns = columns;
-        op.result = to + first;
-        run_op(stream_, op);
+        row_norms(stream_, static_cast<const float*>(slab.data()), rows, columns, to + first);
     }
 }
 

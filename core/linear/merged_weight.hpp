@@ -14,6 +14,9 @@ namespace mp::linear {
 // Rows of a matrix in any format as fp32 numbers.
 void widen(Stream& stream, const Tensor& matrix, int64_t first, int64_t rows, float* to);
 
+// sqrt of the sum of squares of each row of [rows, columns].
+void row_norms(Stream& stream, const float* matrix, int64_t rows, int64_t columns, float* to);
+
 class MergedWeight {
   public:
     struct Factors {
@@ -25,7 +28,7 @@ class MergedWeight {
 
     // Rows [first, first + rows) to [rows, in].
     void read(int64_t first, int64_t rows, float* to);
-    // The norm of each row, sqrt of the sum of its squares.
+    // Of each row: row_norms().
     void norms(float* to);
 
   private:

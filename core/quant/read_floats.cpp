@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "numerics/block_quantize.hpp"
 #include "numerics/codec.hpp"
 #include "quant/quantize.hpp"
 
@@ -54,6 +55,17 @@ void read_floats(Stream& stream, const ArrayRef& array, int64_t first, std::span
         done += window.count();
     }
     stream.copy(values.data(), begin, values.size_bytes(), CopyKind::device_to_host);
+    stream.sync();
+}
+
+void write_floats(Stream& stream, const ArrayRef& array, int64_t first,
+                  std::span<const float> values) {
+    const DType dtype = array.dtype();
+    const auto count = static_cast<int64_t>(values.size());
+    std::vector<unsigned char> codes(static_cast<std::size_t>(bytes_of(dtype, count)));
+    numerics::store_floats(dtype, values.data(), count, codes.data());
+    stream.copy(static_cast<unsigned char*>(array.data) + bytes_of(dtype, first), codes.data(),
+                codes.size(), CopyKind::host_to_device);
     stream.sync();
 }
 
