@@ -140,12 +140,12 @@ const AdapterPass* scaling_adapter(const LayerPass& pass) {
 
 void forward(Stream& stream, const LayerPass& pass, const std::shared_ptr<Tensor>& x, Tensor* y,
              Keep keep) {
-    pass.base->prepare_forward(stream, *x, {}, pass.saved, keep);
     const int64_t rows = rows_in(*x, pass.base->options().in_features);
-    check_result(pass, *x, rows, y);
     const AdapterPass* const scaling = scaling_adapter(pass);
     std::optional<ScaledForward> scaled;
     if (scaling != nullptr && (y != nullptr || scaling->magnitude.gradient != nullptr)) {
+        pass.base->prepare_forward(stream, *x, {}, pass.saved, keep); // u has the rows of this x
+        check_result(pass, *x, rows, y);
         scaled.emplace(stream, *pass.base, factors_of(*scaling), scaling->magnitude, type_like(*x),
                        rows, keep);
     }
