@@ -17,21 +17,6 @@ using namespace mp::capi;
 
 namespace {
 
-linear::AdapterOptions options_of_desc(const mp_adapter_desc* desc) {
-    const auto given = read_optional_struct(desc, "desc");
-    check_flags(given.flags, MP_ADAPTER_RANK_STABILIZED, "desc.flags");
-    linear::AdapterOptions options;
-    options.is_rank_stabilized = (given.flags & MP_ADAPTER_RANK_STABILIZED) != 0;
-    options.alpha = given.alpha;
-    options.dropout = given.dropout;
-    options.rank = given.rank;
-    if (given.name != nullptr) {
-        system::check_name("desc.name", given.name);
-        options.name = given.name;
-    }
-    return options;
-}
-
 void check_new_name(const LinearObject& base, const std::string& name) {
     for (const auto& adapter : adapters_of(base)) {
         if (adapter->options.name == name) {
@@ -61,13 +46,15 @@ void require_training(const AdapterObject& adapter) {
     }
 }
 
-void check_gradient(const Tensor* gradient, const linear::Linear& layer, const char* name) {
-    if (gradient == nullptr) {
+// Null is fine.
+void check_tensor(const Tensor* tensor, const Shape& shape, const char* name,
+                  const AdapterObject& adapter, bool may_be_quantized) {
+    if (tensor == nullptr) {
         return;
     }
-    linear::check_dtype(*gradient, name, true);
-    linear::check_shape_is(*gradient, layer.weight().tensor().shape(), name);
-    if (&gradient->device() != &layer.context()->stream().device()) {
+    linear::check_dtype(*tensor, name, may_be_quantized);
+    linear::check_shape_is(*tensor, shape, name);
+    if (&tensor->device() != &adapter.base->layer.context()->stream().device()) {
         fail(Code::invalid_argument, "adapter: %s must be on the context's device", name);
     }
 }
@@ -78,16 +65,29 @@ std::shared_ptr<Tensor> tensor_or_null(mp_tensor* tensor, const char* name) {
 
 } // namespace
 
-mp_status mp::capi::make_adapter(mp_linear* linear, mp_recipe* recipe, const mp_adapter_desc* desc,
-                                 const AdapterWeights& weights, mp_adapter** out) {
-    const std::shared_ptr<LinearObject> base = object_of(linear, "linear");
+linear::AdapterOptions mp::capi::options_of(const mp_adapter_desc* desc) {
+    const auto given = read_optional_struct(desc, "desc");
+    check_flags(given.flags, MP_ADAPTER_RANK_STABILIZED, "desc.flags");
+    linear::AdapterOptions options;
+    options.is_rank_stabilized = (given.flags & MP_ADAPTER_RANK_STABILIZED) != 0;
+    options.alpha = given.alpha;
+    options.dropout = given.dropout;
+    options.rank = given.rank;
+    if (given.name != nullptr) {
+        system::check_name("desc.name", given.name);
+        options.name = given.name;
+    }
+    return options;
+}
+
+mp_status mp::capi::make_adapter(const std::shared_ptr<LinearObject>& base, mp_recipe* recipe,
+                                 linear::AdapterOptions options, const std::shared_ptr<Tensor>& a,
+                                 const std::shared_ptr<Tensor>& b, mp_adapter** out) {
     if (base->is_of_adapter) {
         fail(Code::invalid_argument,
              "adapter: linear is itself a half of an adapter (mp_adapter_get_linears); give its "
              "layer another one");
     }
-    linear::AdapterOptions options = options_of_desc(desc);
-    const auto [a, b] = weights(base->layer, options.rank);
     if (a->shape().ndim != 2 || a->rows() <= 0 ||
         (options.rank != 0 && options.rank != a->rows())) {
         fail(Code::invalid_shape, "adapter: a is %s; it must be [r, in]%s",
@@ -144,18 +144,9 @@ void mp::capi::set_magnitude(AdapterObject& adapter, std::shared_ptr<Tensor> mag
     if (gradient != nullptr) {
         require_training(adapter);
     }
-    const linear::Linear& base = adapter.base->layer;
-    for (const auto& [tensor, name] :
-         {std::pair{magnitude.get(), "magnitude"}, std::pair{gradient.get(), "gradient"}}) {
-        if (tensor == nullptr) {
-            continue;
-        }
-        linear::check_dtype(*tensor, name);
-        linear::check_shape_is(*tensor, {{base.options().out_features}, 1}, name);
-        if (&tensor->device() != &base.context()->stream().device()) {
-            fail(Code::invalid_argument, "adapter: %s must be on the context's device", name);
-        }
-    }
+    const Shape shape = {{adapter.base->layer.options().out_features}, 1};
+    check_tensor(magnitude.get(), shape, "magnitude", adapter, false);
+    check_tensor(gradient.get(), shape, "gradient", adapter, false);
     adapter.magnitude = std::move(magnitude);
     adapter.dmagnitude = std::move(gradient);
 }
@@ -163,8 +154,8 @@ void mp::capi::set_magnitude(AdapterObject& adapter, std::shared_ptr<Tensor> mag
 void mp::capi::set_grads(AdapterObject& adapter, std::shared_ptr<Tensor> da,
                          std::shared_ptr<Tensor> db) {
     require_training(adapter);
-    check_gradient(da.get(), adapter.a->layer, "da");
-    check_gradient(db.get(), adapter.b->layer, "db");
+    check_tensor(da.get(), adapter.a->layer.weight().tensor().shape(), "da", adapter, true);
+    check_tensor(db.get(), adapter.b->layer.weight().tensor().shape(), "db", adapter, true);
     adapter.da = std::move(da);
     adapter.db = std::move(db);
 }
@@ -173,12 +164,9 @@ mp_status mp_adapter_create(mp_linear* linear, mp_recipe* recipe, const mp_adapt
                             mp_tensor* a, mp_tensor* b, mp_adapter** out) {
     return boundary([&]() -> mp_status {
         output(out);
-        return make_adapter(
-            linear, recipe, desc,
-            [&](const linear::Linear& /*base*/, int64_t /*rank*/) {
-                return std::pair{shape_of(a, "a"), shape_of(b, "b")};
-            },
-            out);
+        const std::shared_ptr<LinearObject> base = object_of(linear, "linear");
+        return make_adapter(base, recipe, options_of(desc), shape_of(a, "a"), shape_of(b, "b"),
+                            out);
     });
 }
 

@@ -2,19 +2,17 @@
 // What the calls of adapter.h over tensors and over plain memory have in common.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <utility>
 
 #include "objects.hpp"
 
 namespace mp::capi {
 
-// a and b, for a layer and the rank of the descriptor.
-using AdapterWeights = std::function<std::pair<std::shared_ptr<Tensor>, std::shared_ptr<Tensor>>(
-    const linear::Linear& base, int64_t rank)>;
-mp_status make_adapter(mp_linear* linear, mp_recipe* recipe, const mp_adapter_desc* desc,
-                       const AdapterWeights& weights, mp_adapter** out);
+// The rank is 0 where the descriptor leaves it to a.
+linear::AdapterOptions options_of(const mp_adapter_desc* desc);
+mp_status make_adapter(const std::shared_ptr<LinearObject>& base, mp_recipe* recipe,
+                       linear::AdapterOptions options, const std::shared_ptr<Tensor>& a,
+                       const std::shared_ptr<Tensor>& b, mp_adapter** out);
 // Null: there is none, or it is not wanted.
 void set_magnitude(AdapterObject& adapter, std::shared_ptr<Tensor> magnitude,
                    std::shared_ptr<Tensor> gradient);

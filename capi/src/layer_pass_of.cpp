@@ -13,18 +13,24 @@ namespace {
 
 constexpr std::size_t kAlignment = 256;
 
-bool keeps_input(const linear::Linear& layer) noexcept {
-    return !layer.options().frozen && !layer.options().inference;
-}
-
 SavedObject::OfAdapter& kept_of(SavedObject& saved, const AdapterObject& adapter) {
     return saved.adapters.try_emplace(adapter.number, saved.linear->layer.context()->stream())
         .first->second;
 }
 
 // `kept` null: an evaluation, which wants no gradient.
-linear::Magnitude magnitude_of(const AdapterObject& adapter, linear::KeptDirection* kept) {
-    return {adapter.magnitude.get(), kept != nullptr ? adapter.dmagnitude.get() : nullptr, kept};
+linear::AdapterPass part_of(const AdapterObject& adapter, linear::Saved* a, linear::Saved* b,
+                            linear::KeptDirection* kept) {
+    const auto wanted = [&](const std::shared_ptr<Tensor>& gradient) {
+        return kept != nullptr ? gradient.get() : nullptr;
+    };
+    return {&adapter.a->layer,
+            &adapter.b->layer,
+            a,
+            b,
+            wanted(adapter.da),
+            wanted(adapter.db),
+            {adapter.magnitude.get(), wanted(adapter.dmagnitude), kept}};
 }
 
 linear::Saved& saved_of(SavedObject& saved, const SavedObject::Part& part) {
@@ -45,7 +51,7 @@ std::vector<SavedObject::Part> layout_of(const LinearObject& object, int64_t row
         end = place + layout.back().bytes;
     };
     const auto adapters = adapters_of(object);
-    if (keeps_input(object.layer) || adapters.empty()) {
+    if (object.layer.keeps_input() || adapters.empty()) {
         add(object.layer, 0, false);
     }
     for (const auto& adapter : adapters) {
@@ -71,6 +77,17 @@ void lend(SavedObject& saved) {
         auto* const place = static_cast<unsigned char*>(saved.lent) + part.place;
         saved_of(saved, part).lend(place, part.bytes);
     }
+}
+
+mp_status warn_of_layer(linear::Linear& layer) {
+    if (const char* const what = layer.notes().forgotten_end_step(layer.weight().tensor());
+        what != nullptr) {
+        return warn(std::string("linear: ") + what +
+                    ", and mp_linear_end_step has not ended the step before: its "
+                    "scales and cached weights are still those of that step");
+    }
+    const std::string note = layer.notes().accumulation();
+    return note.empty() ? MP_STATUS_OK : warn(note);
 }
 
 } // namespace
@@ -108,10 +125,8 @@ linear::LayerPass own_pass(LinearObject& object) {
         if (adapter->is_active) {
             pass.saved =
                 object.layer.options().inference ? nullptr : &object.layer.last_with_adapters();
-            pass.adapters.push_back({&adapter->a->layer, &adapter->b->layer,
-                                     adapter->a->layer.last(), adapter->b->layer.last(),
-                                     adapter->da.get(), adapter->db.get(),
-                                     magnitude_of(*adapter, &adapter->kept)});
+            pass.adapters.push_back(part_of(*adapter, adapter->a->layer.last(),
+                                            adapter->b->layer.last(), &adapter->kept));
         }
     }
     return pass;
@@ -120,22 +135,12 @@ linear::LayerPass own_pass(LinearObject& object) {
 linear::LayerPass saved_pass(LinearObject& object, SavedObject* saved) {
     linear::LayerPass pass{&object.layer, saved != nullptr ? &saved->saved : nullptr, {}};
     for (const auto& adapter : adapters_of(object)) {
-        if (!adapter->is_active) {
-            continue;
-        }
-        linear::AdapterPass part;
-        part.a = &adapter->a->layer;
-        part.b = &adapter->b->layer;
-        part.magnitude = magnitude_of(*adapter, nullptr);
-        if (saved != nullptr) {
+        if (adapter->is_active && saved == nullptr) {
+            pass.adapters.push_back(part_of(*adapter, nullptr, nullptr, nullptr));
+        } else if (adapter->is_active) {
             SavedObject::OfAdapter& kept = kept_of(*saved, *adapter);
-            part.saved_a = &kept.a;
-            part.saved_b = &kept.b;
-            part.da = adapter->da.get();
-            part.db = adapter->db.get();
-            part.magnitude = magnitude_of(*adapter, &kept.kept);
+            pass.adapters.push_back(part_of(*adapter, &kept.a, &kept.b, &kept.kept));
         }
-        pass.adapters.push_back(part);
     }
     return pass;
 }
@@ -148,21 +153,6 @@ linear::LayerPass without_gradients(linear::LayerPass pass) {
     }
     return pass;
 }
-
-namespace {
-
-mp_status warn_of_layer(linear::Linear& layer) {
-    if (const char* const what = layer.notes().forgotten_end_step(layer.weight().tensor());
-        what != nullptr) {
-        return warn(std::string("linear: ") + what +
-                    ", and mp_linear_end_step has not ended the step before: its "
-                    "scales and cached weights are still those of that step");
-    }
-    const std::string note = layer.notes().accumulation();
-    return note.empty() ? MP_STATUS_OK : warn(note);
-}
-
-} // namespace
 
 mp_status warn_of_backward(const linear::LayerPass& pass) {
     mp_status status = warn_of_layer(*pass.base);
@@ -205,11 +195,11 @@ void check_saved_gradients(const LinearObject& object, const SavedObject* saved)
 }
 
 std::size_t saved_bytes(const LinearObject& object, int64_t rows) {
-    int64_t columns = 1;
+    int64_t columns = object.layer.options().in_features;
     for (const auto& adapter : adapters_of(object)) {
         columns += adapter->a->layer.options().in_features + adapter->options.rank;
     }
-    const int64_t sizes[] = {rows, columns + object.layer.options().in_features};
+    const int64_t sizes[] = {rows, columns};
     (void)checked_shape(2, sizes, DType::fp32, "rows");
     return end_of(layout_of(object, rows));
 }
@@ -269,8 +259,8 @@ LentParts::LentParts(SavedObject& saved, int64_t rows, bool keeps) : saved_(save
              "%zu; see mp_linear_get_saved_bytes",
              static_cast<long long>(rows), end_of(layout), saved.lent_bytes);
     }
-    for (const SavedObject::Part& part : saved.layout) {
-        generations_.push_back(saved_of(saved, part).generation());
+    for (SavedObject::Part& part : saved.layout) {
+        part.generation = saved_of(saved, part).generation();
     }
     before_ = std::exchange(saved.layout, std::move(layout));
     lend(saved);
@@ -280,15 +270,14 @@ LentParts::~LentParts() {
     if (is_done_) {
         return;
     }
-    for (const SavedObject::Part& part :
-         saved_.layout) { // what the forward has kept before it failed
+    // What the forward has kept before it failed is for no backward.
+    for (const SavedObject::Part& part : saved_.layout) {
         linear::Saved& place = saved_of(saved_, part);
-        const auto before =
-            std::find_if(before_.begin(), before_.end(), [&](const SavedObject::Part& other) {
-                return other.adapter == part.adapter && other.is_a == part.is_a;
-            });
-        const auto i = static_cast<std::size_t>(before - before_.begin());
-        if (before == before_.end() || generations_[i] != place.generation()) {
+        const bool is_as_before = std::any_of(before_.begin(), before_.end(), [&](const auto& old) {
+            return old.adapter == part.adapter && old.is_a == part.is_a &&
+                   old.generation == place.generation();
+        });
+        if (!is_as_before) {
             place.drop(-1);
         }
     }

@@ -56,7 +56,6 @@ class LentParts {
   private:
     SavedObject& saved_;
     std::vector<SavedObject::Part> before_;
-    std::vector<uint64_t> generations_; // of what lay there before
     bool is_done_ = false;
 };
 // A place for each adapter that there is now, so that a forward need not make it.

@@ -140,20 +140,18 @@ mp_status mp_adapter_create_pointers(mp_linear* linear, mp_recipe* recipe,
                                      int32_t dtype, mp_adapter** out) {
     return boundary([&]() -> mp_status {
         output(out);
+        const std::shared_ptr<LinearObject> base = object_of(linear, "linear");
+        const linear::AdapterOptions options = options_of(desc);
+        if (options.rank <= 0) {
+            fail(Code::invalid_shape, "adapter: desc.rank is %lld; it must be > 0",
+                 static_cast<long long>(options.rank));
+        }
+        const Memory memory(base->layer.context());
+        const auto& sizes = base->layer.options();
         return make_adapter(
-            linear, recipe, desc,
-            [&](const linear::Linear& base, int64_t rank) {
-                if (rank <= 0) {
-                    fail(Code::invalid_shape, "adapter: desc.rank is %lld; it must be > 0",
-                         static_cast<long long>(rank));
-                }
-                const Memory memory(base.context());
-                const auto& sizes = base.options();
-                return std::pair{
-                    memory.required_tensor(a, dtype, matrix(rank, sizes.in_features), "a"),
-                    memory.required_tensor(b, dtype, matrix(sizes.out_features, rank), "b")};
-            },
-            out);
+            base, recipe, options,
+            memory.required_tensor(a, dtype, matrix(options.rank, sizes.in_features), "a"),
+            memory.required_tensor(b, dtype, matrix(sizes.out_features, options.rank), "b"), out);
     });
 }
 

@@ -109,6 +109,7 @@ struct SavedObject {
         bool is_a = false;
         std::size_t place = 0;
         std::size_t bytes = 0;
+        uint64_t generation = 0; // of what is kept there, while another forward runs
     };
     std::vector<Part> layout;
     void* lent = nullptr;

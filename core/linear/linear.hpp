@@ -62,6 +62,10 @@ class Linear {
            const LinearOptions& options, std::shared_ptr<Tensor> weight,
            std::shared_ptr<Tensor> bias);
 
+    // Whether a forward keeps x.
+    [[nodiscard]] bool keeps_input() const noexcept {
+        return !options_.inference && !options_.frozen;
+    }
     // The layer's own: what the last forward kept. Null: none is kept.
     [[nodiscard]] Saved* last() noexcept { return keeps_input() ? &last_ : nullptr; }
     // The same of a layer that has adapters, which keep something where it does not.
@@ -112,9 +116,6 @@ class Linear {
     [[nodiscard]] std::string describe() const;
 
   private:
-    [[nodiscard]] bool keeps_input() const noexcept {
-        return !options_.inference && !options_.frozen;
-    }
     // What any call reads.
     void add_own(MemoryRanges& ranges) const;
     // That it does not lie where x is kept.
