@@ -152,7 +152,7 @@ TEST(AdapterOracle, IsNoFurtherFromItInBf16) {
             std::memcpy(peft.data(), theirs.bytes.data(), theirs.bytes.size());
             const double ours = distance(values, exact), limit = distance(peft, exact);
             EXPECT_GT(limit, 0.0);
-            EXPECT_LE(ours, limit * 1.05);
+            EXPECT_LE(ours, limit);
         }
     }
 }
